@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Amount formats a number of addresses for messages: n in digits. An n that saturates at MaxInt64 is shown as a power of two, from the exact number: "about
-// 2^64" for an IPv6 network of prefix length 64.
+// Amount formats a number of addresses for messages: n in digits. An n that saturates at
+// MaxInt64 is shown as a power of two, from the exact number: "about 2^64" for an IPv6
+// network of prefix length 64.
 func Amount(n int64, exact float64) string {
 	if n < math.MaxInt64 {
 		return strconv.FormatInt(n, 10)
@@ -44,7 +45,8 @@ func DecimalOf(ranges ...Range) string {
 	return sum.String()
 }
 
-// Counted returns a number with its noun in the singular or plural: "1 address", "2 addresses", "0 claims".
+// Counted returns a number with its noun in the singular or plural: "1 address", "2
+// addresses", "0 claims".
 func Counted[N int | int32 | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, Plural(n, noun))
 }

@@ -25,7 +25,8 @@ type Choice struct {
 // SetCount is the number of sets of ranges that fit into free addresses.
 type SetCount struct {
 	Sets int64
-	// AtLeast: Sets is a lower bound. The count ended after maxCountedSets steps, or at MaxInt64.
+	// AtLeast: Sets is a lower bound. The count ended after maxCountedSets steps, or at
+	// MaxInt64.
 	AtLeast bool
 	// Next lists the pools of the ranges of the next set, in the order of the ranges.
 	// Next ends before the first range without room.

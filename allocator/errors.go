@@ -16,13 +16,15 @@ var (
 	ErrNoOwner = errors.New("owner 0 is no owner and can own nothing")
 )
 
-// ExhaustedError reports that no free run of a pool has Requested addresses. The numbers count addresses and saturate at MaxInt64.
+// ExhaustedError reports that no free run of a pool has Requested addresses. The numbers
+// count addresses and saturate at MaxInt64.
 type ExhaustedError struct {
 	Requested int64
 	Available int64 // free addresses of the pool
 	Largest   int64 // longest run of free addresses
 	Total     int64 // free or owned addresses: 0 if all declared addresses are blocked
-	// Family is "IPv4" or "IPv6", set by a caller that requested one family from a pool with both.
+	// Family is "IPv4" or "IPv6", set by a caller that requested one family from a pool
+	// with both.
 	Family string
 }
 
@@ -46,7 +48,8 @@ func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
 type OutsideError struct {
 	Range  Range
 	Window []Range // all declared ranges of the pool, in address order
-	// Why is the reason why the pool leaves Range out, set by the caller: "a network address, which spec.cidrs leaves out".
+	// Why is the reason why the pool leaves Range out, set by the caller: "a network
+	// address, which spec.cidrs leaves out".
 	Why string
 }
 
@@ -75,10 +78,12 @@ func (e *OutsideError) Straddled() []Range {
 	return touched
 }
 
-// BlockedError reports that an address of the request is blocked for all requests: Range is the blocked range as declared by a pool of the space.
+// BlockedError reports that an address of the request is blocked for all requests: Range
+// is the blocked range as declared by a pool of the space.
 type BlockedError struct {
 	Range Range
-	// What describes Range to the pool that declares it, set by the caller: "is the gateway (spec.gateway)".
+	// What describes Range to the pool that declares it, set by the caller: "is the
+	// gateway (spec.gateway)".
 	What string
 }
 
@@ -87,7 +92,8 @@ func (e *BlockedError) Error() string { return e.Text() + ": choose a range outs
 // Text returns the message without advice.
 func (e *BlockedError) Text() string { return e.Range.String() + " " + cmp.Or(e.What, "is reserved") }
 
-// OwnedError reports that OwnerID owns Range, the first part of the request that has an owner.
+// OwnedError reports that OwnerID owns Range, the first part of the request that has an
+// owner.
 type OwnedError struct {
 	Range   Range
 	OwnerID OwnerID

@@ -2,11 +2,14 @@ package allocator
 
 import "slices"
 
-// list is a sequence of items in an order kept by its owner, cut into blocks so that inserting and removing move few items: two binary searches find an
-// item, and a million items need a slice of about ten thousand blocks. Items are stored side by side without pointers, which keeps an owned range small.
+// list is a sequence of items in an order kept by its owner, cut into blocks so that
+// inserting and removing move few items: two binary searches find an item, and a million
+// items need a slice of about ten thousand blocks. Items are stored side by side without
+// pointers, which keeps an owned range small.
 //
-// A B-tree would do as well. A million items of 40 bytes take 41 bytes each if inserted in order and 58 otherwise; in github.com/tidwall/btree they took 79
-// and 70, and every operation was slower.
+// A B-tree would do as well. A million items of 40 bytes take 41 bytes each if inserted
+// in order and 58 otherwise; in github.com/tidwall/btree they took 79 and 70, and every
+// operation was slower.
 type list[T any] struct {
 	blocks [][]T // none is empty
 	spare  []T   // an unused block, for the next split
@@ -18,10 +21,12 @@ type list[T any] struct {
 // (32) fill the allocator's size classes of 6,144 and 4,864 bytes.
 const blockSize = 152
 
-// place is the position of an item, or the end. A change of the list invalidates every place.
+// place is the position of an item, or the end. A change of the list invalidates every
+// place.
 type place struct{ block, at int }
 
-// findPlace returns the first item for which before returns false; before must be true for a (possibly empty) head of the list and false for the rest.
+// findPlace returns the first item for which before returns false; before must be true
+// for a (possibly empty) head of the list and false for the rest.
 func (l *list[T]) findPlace(before func(*T) bool) place {
 	low, high := 0, len(l.blocks)
 	for low < high {
@@ -107,8 +112,9 @@ func (l *list[T]) insertAt(p place, x T) {
 	l.blocks[p.block] = slices.Insert(l.blocks[p.block], p.at, x)
 }
 
-// splitBlock makes room at p in a full block and returns the new position of p. At either end of the block it adds an empty block: with items in order, the
-// halves of a split would stay half full.
+// splitBlock makes room at p in a full block and returns the new position of p. At either
+// end of the block it adds an empty block: with items in order, the halves of a split
+// would stay half full.
 func (l *list[T]) splitBlock(p place) place {
 	switch p.at {
 	case 0:
@@ -137,7 +143,8 @@ func (l *list[T]) reuseBlock(capacity int) []T {
 	return block
 }
 
-// removeAt removes the item at p. It joins two neighbouring blocks if both fit into one block with some room left.
+// removeAt removes the item at p. It joins two neighbouring blocks if both fit into one
+// block with some room left.
 func (l *list[T]) removeAt(p place) {
 	l.count--
 	l.blocks[p.block] = slices.Delete(l.blocks[p.block], p.at, p.at+1)
@@ -165,7 +172,8 @@ func (l *list[T]) dropBlock(i int) {
 	l.blocks = slices.Delete(l.blocks, i, i+1)
 }
 
-// replaceAll replaces the content. It leaves blocks an eighth empty, so that the first changes find room.
+// replaceAll replaces the content. It leaves blocks an eighth empty, so that the first
+// changes find room.
 func (l *list[T]) replaceAll(items []T) {
 	*l = list[T]{count: len(items)}
 	for part := range slices.Chunk(items, blockSize*7/8) {

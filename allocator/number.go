@@ -8,8 +8,9 @@ import (
 	"net/netip"
 )
 
-// number is an address as an unsigned 128-bit integer. The IPv4 address a.b.c.d is the number of ::ffff:a.b.c.d, which no IPv6 range may contain, so both
-// families have one order and no number means two addresses. A number also counts addresses.
+// number is an address as an unsigned 128-bit integer. The IPv4 address a.b.c.d is the
+// number of ::ffff:a.b.c.d, which no IPv6 range may contain, so both families have one
+// order and no number means two addresses. A number also counts addresses.
 type number struct{ hi, lo uint64 }
 
 var (

@@ -5,7 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Policy chooses one of the free runs of a pool that are large enough: BestFit, Sequential or Random.
+// Policy chooses one of the free runs of a pool that are large enough: BestFit,
+// Sequential or Random.
 type Policy interface {
 	// chooseRun returns n addresses of one run, false if no run is large enough.
 	chooseRun(p *Pool, n number) (span, bool)
@@ -14,7 +15,8 @@ type Policy interface {
 type order uint8
 
 const (
-	// BestFit takes the head of the smallest run that is large enough, the lowest of runs of equal size: large runs stay whole.
+	// BestFit takes the head of the smallest run that is large enough, the lowest of runs
+	// of equal size: large runs stay whole.
 	BestFit order = iota
 	// Sequential takes the head of the lowest run that is large enough.
 	Sequential
@@ -31,9 +33,12 @@ func (o order) chooseRun(p *Pool, n number) (span, bool) {
 	return headOf(run.first, n), true
 }
 
-// lowestRun returns the lowest address with room for n; run is the shortest run with room. Two searches alternate, and the first to end has the result. The
-// first search visits the pieces in address order and checks the gap before each piece: fast if there is room near the start. The second search visits the
-// sizes of runs, since the first run of a size is the lowest run of that size: fast if there are few sizes, as in a pool filled from the start.
+// lowestRun returns the lowest address with room for n; run is the shortest run with
+// room. Two searches alternate, and the first to end has the result. The first search
+// visits the pieces in address order and checks the gap before each piece: fast if there
+// is room near the start. The second search visits the sizes of runs, since the first run
+// of a size is the lowest run of that size: fast if there are few sizes, as in a pool
+// filled from the start.
 func (p *Pool) lowestRun(run span, n number) number {
 	lowest, steps := run.first, 0
 	for _, sp := range p.usable {
@@ -59,8 +64,9 @@ func (p *Pool) lowestRun(run span, n number) number {
 // headOf returns the n addresses from first.
 func headOf(first, n number) span { return span{first, first.plus(n).prev()} }
 
-// Random takes addresses at random, with equal probability for each possible place, so that a released address is not allocated again soon. A source in the
-// same state gives the same results; a nil source means Sequential.
+// Random takes addresses at random, with equal probability for each possible place, so
+// that a released address is not allocated again soon. A source in the same state gives
+// the same results; a nil source means Sequential.
 func Random(source *rand.Rand) Policy {
 	if source == nil {
 		return Sequential
@@ -70,7 +76,8 @@ func Random(source *rand.Rand) Policy {
 
 type random struct{ *rand.Rand }
 
-// tries bounds how often Random checks a random place before it takes a random run with room.
+// tries bounds how often Random checks a random place before it takes a random run with
+// room.
 const tries = 32
 
 func (r random) chooseRun(p *Pool, n number) (span, bool) {

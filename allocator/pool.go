@@ -52,7 +52,8 @@ func (a Amounts) Decimals() (total, allocated, available, largest string) {
 	return sum.String(), a.allocated.big().String(), a.available.big().String(), a.largest.big().String()
 }
 
-// Utilization returns the allocated share of the addresses, 0 to 1. A pool without addresses is full: nothing can be allocated.
+// Utilization returns the allocated share of the addresses, 0 to 1. A pool without
+// addresses is full: nothing can be allocated.
 func (s Stats) Utilization() float64 {
 	if s.Exact.Total == 0 {
 		return 1
@@ -60,11 +61,13 @@ func (s Stats) Utilization() float64 {
 	return s.Exact.Allocated / s.Exact.Total
 }
 
-// Percent returns Utilization in percent, rounded to the nearest integer: messages, the plugin and the console show this number.
+// Percent returns Utilization in percent, rounded to the nearest integer: messages, the
+// plugin and the console show this number.
 func (s Stats) Percent() int { return int(math.RoundToEven(100 * s.Utilization())) }
 
-// Allocate makes h the owner of a run of n addresses that policy chooses (nil: BestFit). The run may span two adjacent ranges of the window, never a gap,
-// and is not aligned. Errors: ErrCount, ErrNoOwner, *ExhaustedError.
+// Allocate makes h the owner of a run of n addresses that policy chooses (nil: BestFit).
+// The run may span two adjacent ranges of the window, never a gap, and is not aligned.
+// Errors: ErrCount, ErrNoOwner, *ExhaustedError.
 func (p *Pool) Allocate(n int64, policy Policy, h OwnerID) (Range, error) {
 	if h == 0 {
 		return Range{}, ErrNoOwner
@@ -77,7 +80,8 @@ func (p *Pool) Allocate(n int64, policy Policy, h OwnerID) (Range, error) {
 	return sp.asRange(), nil
 }
 
-// Preview returns what Allocate would return to any owner, and does not change the pool. With Random it uses up random numbers.
+// Preview returns what Allocate would return to any owner, and does not change the pool.
+// With Random it uses up random numbers.
 func (p *Pool) Preview(n int64, policy Policy) (Range, error) {
 	sp, err := p.findRun(n, policy)
 	if err != nil {
@@ -100,8 +104,10 @@ func (p *Pool) findRun(n int64, policy Policy) (span, error) {
 	return sp, nil
 }
 
-// AllocateExact makes h the owner of all of r, or returns an error. Errors, in this order: ErrNoOwner; an *OutsideError unless r lies in one declared
-// range; a *BlockedError; an *OwnedError for the first part of r with an owner, also if the owner is h.
+// AllocateExact makes h the owner of all of r, or returns an error. Errors, in this
+// order: ErrNoOwner; an *OutsideError unless r lies in one declared range; a
+// *BlockedError; an *OwnedError for the first part of r with an owner, also if the owner
+// is h.
 func (p *Pool) AllocateExact(r Range, h OwnerID) error {
 	if h == 0 {
 		return ErrNoOwner
@@ -113,7 +119,8 @@ func (p *Pool) AllocateExact(r Range, h OwnerID) error {
 	return nil
 }
 
-// CheckExact returns the error that AllocateExact would return to any owner, and does not change the pool.
+// CheckExact returns the error that AllocateExact would return to any owner, and does not
+// change the pool.
 func (p *Pool) CheckExact(r Range) error {
 	if !slices.ContainsFunc(p.window, func(w Range) bool { return w.Covers(r) }) {
 		return &OutsideError{Range: r, Window: p.Window()}
@@ -155,8 +162,8 @@ func (p *Pool) Free() []Range {
 	return asRanges(runs)
 }
 
-// CountOffered counts the addresses of disjoint ranges that are in the window and not blocked in the space, with an owner or without. The count saturates at
-// MaxInt64.
+// CountOffered counts the addresses of disjoint ranges that are in the window and not
+// blocked in the space, with an owner or without. The count saturates at MaxInt64.
 func (p *Pool) CountOffered(ranges ...Range) (n int64) {
 	for _, r := range ranges {
 		for sp := range r.eachSpan {
@@ -172,7 +179,8 @@ func (p *Pool) CountOffered(ranges ...Range) (n int64) {
 	return n
 }
 
-// availableNumber returns the number of free addresses. Both families together have 2^128 addresses: the number wraps to 0 and is reported as 2^128-1.
+// availableNumber returns the number of free addresses. Both families together have 2^128
+// addresses: the number wraps to 0 and is reported as 2^128-1.
 func (p *Pool) availableNumber() number {
 	if p.free == (number{}) && p.runs.count > 0 {
 		return p.free.prev()
@@ -197,7 +205,8 @@ func (p *Pool) fragmentationPercent() int32 {
 	return 100 - int32(100*p.largestNumber().shifted(drop).lo/free.shifted(drop).lo)
 }
 
-// recordTaken and recordFreed follow a change of the space: the free run around part, a span of the pool, loses part, or now contains part.
+// recordTaken and recordFreed follow a change of the space: the free run around part, a
+// span of the pool, loses part, or now contains part.
 //
 //	run   |---------------|
 //	part      |-----|

@@ -9,10 +9,12 @@ import (
 	"strings"
 )
 
-// Range is the addresses from First to Last, both included: one family, no zones, no IPv4-mapped IPv6. The zero value is not valid; every function of this
-// package treats an invalid range as a range without addresses.
+// Range is the addresses from First to Last, both included: one family, no zones, no
+// IPv4-mapped IPv6. The zero value is not valid; every function of this package treats an
+// invalid range as a range without addresses.
 //
-// An IPv6 range may reach over ::ffff:0:0/96. The addresses of that network are IPv4 and do not belong to the range.
+// An IPv6 range may reach over ::ffff:0:0/96. The addresses of that network are IPv4 and
+// do not belong to the range.
 type Range struct{ First, Last netip.Addr }
 
 // NewRange returns a range, or an error that names the value and the broken rule.
@@ -36,8 +38,8 @@ func NewRange(first, last netip.Addr) (Range, error) {
 	return Range{first, last}, nil
 }
 
-// ParseRange parses "10.0.0.0/24" (host bits are dropped), "10.0.0.1-10.0.0.9" (with or without spaces around the dash) or "10.0.0.1", of either family.
-// Its errors quote s.
+// ParseRange parses "10.0.0.0/24" (host bits are dropped), "10.0.0.1-10.0.0.9" (with or
+// without spaces around the dash) or "10.0.0.1", of either family. Its errors quote s.
 func ParseRange(s string) (Range, error) {
 	text := strings.TrimSpace(s)
 	if _, err := netip.ParseAddr(text); err != nil && !strings.ContainsAny(text, "-/") {
@@ -85,7 +87,8 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// RangeOfPrefix returns all addresses of p, its host bits dropped: invalid if p is invalid or IPv4-mapped.
+// RangeOfPrefix returns all addresses of p, its host bits dropped: invalid if p is
+// invalid or IPv4-mapped.
 func RangeOfPrefix(p netip.Prefix) Range {
 	if !p.IsValid() || p.Addr().Is4In6() {
 		return Range{}
@@ -119,7 +122,8 @@ func (r Range) Contains(a netip.Addr) bool {
 	return r.Covers(Range{a, a})
 }
 
-// At returns the address n places after First (0 is First), false if n is negative or r ends before it.
+// At returns the address n places after First (0 is First), false if n is negative or r
+// ends before it.
 func (r Range) At(n int64) (netip.Addr, bool) {
 	rest := number{lo: uint64(n)}
 	for sp := range r.eachSpan {
@@ -131,7 +135,8 @@ func (r Range) At(n int64) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Covers reports whether every address of o is in r. It returns false if r or o is invalid.
+// Covers reports whether every address of o is in r. It returns false if r or o is
+// invalid.
 func (r Range) Covers(o Range) bool {
 	return r.IsValid() && o.IsValid() && r.First.BitLen() == o.First.BitLen() &&
 		!o.First.Less(r.First) && !r.Last.Less(o.Last)
@@ -154,7 +159,8 @@ func (r Range) Intersect(o Range) Range {
 	return r
 }
 
-// Prefix returns r as a CIDR, false if its size is no power of two or its first address no multiple of it.
+// Prefix returns r as a CIDR, false if its size is no power of two or its first address
+// no multiple of it.
 func (r Range) Prefix() (netip.Prefix, bool) {
 	if !r.IsValid() {
 		return netip.Prefix{}, false
@@ -183,7 +189,8 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// Text returns the CIDR of r if r is a network ("10.0.0.0/29", "10.0.0.1/32"), otherwise "first-last".
+// Text returns the CIDR of r if r is a network ("10.0.0.0/29", "10.0.0.1/32"), otherwise
+// "first-last".
 func (r Range) Text() string {
 	if p, ok := r.Prefix(); ok {
 		return p.String()
@@ -191,7 +198,8 @@ func (r Range) Text() string {
 	return r.String()
 }
 
-// Addresses yields every address of r in order. Ranges can be long: check Size first, or stop.
+// Addresses yields every address of r in order. Ranges can be long: check Size first, or
+// stop.
 func (r Range) Addresses() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for sp := range r.eachSpan {

@@ -2,7 +2,8 @@ package allocator
 
 import "slices"
 
-// span is the addresses from first to last, both included, never reversed and of one family.
+// span is the addresses from first to last, both included, never reversed and of one
+// family.
 type span struct{ first, last number }
 
 func (sp span) size() number         { return sp.last.minus(sp.first).next() }
@@ -27,7 +28,8 @@ func (sp span) compare(o span) int {
 	return sp.last.compare(o.last)
 }
 
-// Union returns the addresses of all ranges, sorted, with overlapping and adjacent ranges merged.
+// Union returns the addresses of all ranges, sorted, with overlapping and adjacent ranges
+// merged.
 func Union(ranges []Range) []Range {
 	return asRanges(unionOf(ranges))
 }
@@ -37,8 +39,8 @@ func Subtract(from, what []Range) []Range {
 	return asRanges(subtractSpans(unionOf(from), unionOf(what)))
 }
 
-// OverlapsAny returns a function that reports whether a range of its argument has an address of these ranges. The returned function is cheap for many
-// calls.
+// OverlapsAny returns a function that reports whether a range of its argument has an
+// address of these ranges. The returned function is cheap for many calls.
 func OverlapsAny(some []Range) func(others []Range) bool {
 	all := unionOf(some)
 	return func(others []Range) bool { return overlapsUnion(all, others) }
@@ -66,8 +68,9 @@ func Total(ranges []Range) int64 {
 	return total
 }
 
-// Unmanaged returns the addresses of a pool that are neither reserved nor offered: the whole pool without its first and last address (gateway and
-// broadcast, by convention), the reserved ranges and the window.
+// Unmanaged returns the addresses of a pool that are neither reserved nor offered: the
+// whole pool without its first and last address (gateway and broadcast, by convention),
+// the reserved ranges and the window.
 func Unmanaged(pool Range, reserved, window []Range) []Range {
 	edges := []Range{{pool.First, pool.First}, {pool.Last, pool.Last}}
 	return Subtract([]Range{pool}, slices.Concat(edges, reserved, window))
@@ -85,7 +88,8 @@ func spansOf(ranges []Range) []span {
 	return spans
 }
 
-// unionOf returns the sorted spans of all ranges, with overlapping and adjacent spans merged.
+// unionOf returns the sorted spans of all ranges, with overlapping and adjacent spans
+// merged.
 func unionOf(ranges []Range) []span { return mergeSorted(spansOf(ranges)) }
 
 // mergeSorted merges sorted spans into a union, in place.
@@ -103,7 +107,8 @@ func mergeSorted(spans []span) []span {
 	return merged
 }
 
-// subtractSpans removes the spans of what from the spans of from; both are unions, and so is the result.
+// subtractSpans removes the spans of what from the spans of from; both are unions, and so
+// is the result.
 //
 //	from    |-------------|   |-----|
 //	what  |---|   |--|      |---|

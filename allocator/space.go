@@ -5,7 +5,8 @@ import (
 	"iter"
 )
 
-// OwnerID identifies the owner of an address. This package gives the number no meaning; 0 is no owner.
+// OwnerID identifies the owner of an address. This package gives the number no meaning; 0
+// is no owner.
 type OwnerID uint64
 
 // Owned is a range and the owner of all of it.
@@ -16,8 +17,9 @@ type Owned struct {
 
 func (h Owned) String() string { return fmt.Sprintf("%s (owner %d)", h.Range, h.OwnerID) }
 
-// Space is the addresses of one routing domain and their owners. Its pools are windows onto the space: an address that is allocated through one pool is
-// owned in every pool that offers the address.
+// Space is the addresses of one routing domain and their owners. Its pools are windows
+// onto the space: an address that is allocated through one pool is owned in every pool
+// that offers the address.
 //
 // A Space and its pools are one value for concurrency: calls on them must not overlap.
 type Space struct {
@@ -28,7 +30,8 @@ type Space struct {
 	blocked []span           // the union of blocks
 }
 
-// piece is a span and its owner. Pieces do not overlap, and two adjacent pieces have different owners, so that equal ownership has equal pieces.
+// piece is a span and its owner. Pieces do not overlap, and two adjacent pieces have
+// different owners, so that equal ownership has equal pieces.
 type piece struct {
 	span
 	owner OwnerID
@@ -39,14 +42,17 @@ func NewSpace() *Space {
 	return &Space{pools: map[string]*Pool{}}
 }
 
-// IsEmptyBut reports whether no address has an owner, and no pool but the pool with this name exists: such a space equals a new space with that pool.
+// IsEmptyBut reports whether no address has an owner, and no pool but the pool with this
+// name exists: such a space equals a new space with that pool.
 func (s *Space) IsEmptyBut(pool string) bool {
 	return s.pieces.count == 0 && (len(s.pools) == 0 || len(s.pools) == 1 && s.pools[pool] != nil)
 }
 
-// Assign makes h the owner of every address of r without an owner, in a pool or not, blocked or not, and returns the parts of r with other owners, in
-// address order. Assign is for objects that are already stored; new ranges come from Allocate and AllocateExact. Owner 0 gets no addresses. The cost grows
-// with the owned pieces inside r.
+// Assign makes h the owner of every address of r without an owner, in a pool or not,
+// blocked or not, and returns the parts of r with other owners, in address order. Assign
+// is for objects that are already stored; new ranges come from Allocate and
+// AllocateExact. Owner 0 gets no addresses. The cost grows with the owned pieces inside
+// r.
 func (s *Space) Assign(r Range, h OwnerID) []Owned {
 	var others []Owned
 	for part, owner := range s.eachPart(r) {
@@ -61,8 +67,9 @@ func (s *Space) Assign(r Range, h OwnerID) []Owned {
 	return others
 }
 
-// AllocateExact makes h the owner of all of r, in a pool or not, or returns an error. Errors, in this order: ErrNoOwner; a *BlockedError; an *OwnedError
-// for the first part of r with an owner, also if the owner is h.
+// AllocateExact makes h the owner of all of r, in a pool or not, or returns an error.
+// Errors, in this order: ErrNoOwner; a *BlockedError; an *OwnedError for the first part
+// of r with an owner, also if the owner is h.
 func (s *Space) AllocateExact(r Range, h OwnerID) error {
 	if h == 0 {
 		return ErrNoOwner
@@ -74,7 +81,8 @@ func (s *Space) AllocateExact(r Range, h OwnerID) error {
 	return nil
 }
 
-// CheckExact returns the error that AllocateExact would return to any owner, and does not change the space.
+// CheckExact returns the error that AllocateExact would return to any owner, and does not
+// change the space.
 func (s *Space) CheckExact(r Range) error {
 	for sp := range r.eachSpan {
 		if blocked, ok := s.blockedIn(sp); ok {
@@ -94,7 +102,8 @@ func (s *Space) assignExact(r Range, h OwnerID) {
 	}
 }
 
-// PoolsOffering yields the pools that offer an address of r. A pool with several ranges over r is yielded once for each range.
+// PoolsOffering yields the pools that offer an address of r. A pool with several ranges
+// over r is yielded once for each range.
 func (s *Space) PoolsOffering(r Range) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
 		for sp := range r.eachSpan {
@@ -107,7 +116,8 @@ func (s *Space) PoolsOffering(r Range) iter.Seq[*Pool] {
 	}
 }
 
-// Release frees the addresses of r that h owns. The cost grows with the owned pieces inside r.
+// Release frees the addresses of r that h owns. The cost grows with the owned pieces
+// inside r.
 func (s *Space) Release(r Range, h OwnerID) {
 	for part, owner := range s.eachPart(r) {
 		if owner == h && h != 0 {
@@ -116,8 +126,9 @@ func (s *Space) Release(r Range, h OwnerID) {
 	}
 }
 
-// OwnedIn yields the owned parts of r in address order, clipped to r, adjacent addresses of one owner as one range. If the space changes between two steps,
-// later steps yield the changed owners.
+// OwnedIn yields the owned parts of r in address order, clipped to r, adjacent addresses
+// of one owner as one range. If the space changes between two steps, later steps yield
+// the changed owners.
 func (s *Space) OwnedIn(r Range) iter.Seq[Owned] {
 	return func(yield func(Owned) bool) {
 		for part, owner := range s.eachPart(r) {
@@ -128,8 +139,8 @@ func (s *Space) OwnedIn(r Range) iter.Seq[Owned] {
 	}
 }
 
-// eachPart yields the parts of r, in address order, each with one owner; free addresses have owner 0. Each step reads the space again, so the loop may
-// change the space.
+// eachPart yields the parts of r, in address order, each with one owner; free addresses
+// have owner 0. Each step reads the space again, so the loop may change the space.
 func (s *Space) eachPart(r Range) iter.Seq2[span, OwnerID] {
 	return func(yield func(span, OwnerID) bool) {
 		for sp := range r.eachSpan {
@@ -162,7 +173,8 @@ func (s *Space) firstPieceFrom(n number) place {
 	return s.pieces.findPlace(func(p *piece) bool { return p.last.less(n) })
 }
 
-// gapBefore returns the free addresses between the piece before a place and the piece at the place.
+// gapBefore returns the free addresses between the piece before a place and the piece at
+// the place.
 func (s *Space) gapBefore(at place) span {
 	gap := span{last: number{}.prev()}
 	if p := s.pieces.itemBefore(at); p != nil {
@@ -174,7 +186,8 @@ func (s *Space) gapBefore(at place) span {
 	return gap
 }
 
-// eachGap yields the free span before every piece in sp, and the free span at the end of sp; false for an empty span. The loop must not change the space.
+// eachGap yields the free span before every piece in sp, and the free span at the end of
+// sp; false for an empty span. The loop must not change the space.
 func (s *Space) eachGap(sp span) iter.Seq2[span, bool] {
 	return func(yield func(span, bool) bool) {
 		for at := s.firstPieceFrom(sp.first); ; at = s.pieces.placeAfter(at, 1) {

@@ -18,14 +18,16 @@ type Offer struct {
 	Name string
 	// Window lists the offered ranges, which may touch or overlap.
 	Window []Range
-	// Blocked ranges are not allocated to any request in the whole space, through any pool, while this pool lists them. Current owners keep their
-	// addresses.
+	// Blocked ranges are not allocated to any request in the whole space, through any
+	// pool, while this pool lists them. Current owners keep their addresses.
 	Blocked []Range
 }
 
-// SetPool creates or resizes a pool: see Offer. Invalid ranges are ignored. A resized pool stays the same *Pool, and owners keep their addresses.
+// SetPool creates or resizes a pool: see Offer. Invalid ranges are ignored. A resized
+// pool stays the same *Pool, and owners keep their addresses.
 //
-// A call without a change costs a comparison; otherwise the cost grows with the pieces in every pool whose usable addresses change.
+// A call without a change costs a comparison; otherwise the cost grows with the pieces in
+// every pool whose usable addresses change.
 func (s *Space) SetPool(name string, window, blocked []Range) *Pool {
 	return s.SetPools(Offer{name, window, blocked})[0]
 }
@@ -46,7 +48,8 @@ func (s *Space) SetPools(offers ...Offer) []*Pool {
 	return all
 }
 
-// RemovePool removes a pool and its blocks; owners keep their addresses. The removed *Pool offers no addresses.
+// RemovePool removes a pool and its blocks; owners keep their addresses. The removed
+// *Pool offers no addresses.
 func (s *Space) RemovePool(name string) { s.RemovePools(name) }
 
 // RemovePools is RemovePool for several names, at a lower cost for many names.
@@ -74,7 +77,8 @@ type shape struct {
 	window, blocked []Range
 }
 
-// reshapePools gives pools new windows and blocks, and updates the usable addresses of every pool that offers an address of the old or the new blocks.
+// reshapePools gives pools new windows and blocks, and updates the usable addresses of
+// every pool that offers an address of the old or the new blocks.
 func (s *Space) reshapePools(shapes []shape) {
 	var (
 		changed []*Pool
@@ -119,8 +123,8 @@ func (s *Space) setBlocks(before, blocked []Range) {
 	s.blocked = mergeSorted(slices.Clone(s.blocks))
 }
 
-// few pools are shown one after the other, each at the cost of a search and of moving the following panes; more pools are shown together, at the cost of
-// one pass over all panes.
+// few pools are shown one after the other, each at the cost of a search and of moving the
+// following panes; more pools are shown together, at the cost of one pass over all panes.
 const few = 2
 
 // reopenPools gives pools the usable spans that follow from their windows and all blocks.
@@ -177,8 +181,9 @@ func (s *Space) replacePanes(usable map[*Pool][]span) (from int) {
 	return 0
 }
 
-// hidePanes removes a pool's panes, and showPanes adds panes. Each returns the first changed place. A single pane costs a search: a pool may be shown as
-// thousands of parts, each of which is a pool with one pane.
+// hidePanes removes a pool's panes, and showPanes adds panes. Each returns the first
+// changed place. A single pane costs a search: a pool may be shown as thousands of parts,
+// each of which is a pool with one pane.
 func (s *Space) hidePanes(p *Pool) (from int) {
 	if len(p.usable) == 0 {
 		return len(s.panes)
@@ -217,7 +222,8 @@ func (s *Space) placeOfPane(sp span) int {
 	return at
 }
 
-// panesOver yields every pane that overlaps sp. It goes down from the last pane that starts in or before sp, and stops where no earlier pane reaches sp.
+// panesOver yields every pane that overlaps sp. It goes down from the last pane that
+// starts in or before sp, and stops where no earlier pane reaches sp.
 func (s *Space) panesOver(sp span) iter.Seq[pane] {
 	return func(yield func(pane) bool) {
 		i := sort.Search(len(s.panes), func(i int) bool { return sp.last.less(s.panes[i].first) })

@@ -15,13 +15,16 @@ import (
 )
 
 const (
-	// allocatedBy is status.allocatedBy of every allocation, whichever component allocated: clients compare the value.
+	// allocatedBy is status.allocatedBy of every allocation, whichever component
+	// allocated: clients compare the value.
 	allocatedBy = "networkpool-controller"
-	// maxListed is the size of the largest range whose addresses are listed in status.addresses.
+	// maxListed is the size of the largest range whose addresses are listed in
+	// status.addresses.
 	maxListed = 4096
 )
 
-// allocatedStatus returns the status of an allocation that owns its range. A time and author in the status stay.
+// allocatedStatus returns the status of an allocation that owns its range. A time and
+// author in the status stay.
 func allocatedStatus(a *v1alpha1.IPAllocation, r allocator.Range, now metav1.Time) *v1alpha1.IPAllocationStatus {
 	s := a.Status.DeepCopy()
 	s.Phase = v1alpha1.PhaseAllocated
@@ -48,8 +51,9 @@ func allocatedStatus(a *v1alpha1.IPAllocation, r allocator.Range, now metav1.Tim
 	return s
 }
 
-// failedStatus returns the status of an allocation that must not use addresses, or has none. Addresses in the status stay: they may be the only record of an
-// earlier allocator.
+// failedStatus returns the status of an allocation that must not use addresses, or has
+// none. Addresses in the status stay: they may be the only record of an earlier
+// allocator.
 func failedStatus(a *v1alpha1.IPAllocation, phase v1alpha1.IPAllocationPhase, reason, message string) *v1alpha1.IPAllocationStatus {
 	s := a.Status.DeepCopy()
 	s.Phase = phase
@@ -57,7 +61,8 @@ func failedStatus(a *v1alpha1.IPAllocation, phase v1alpha1.IPAllocationPhase, re
 	return s
 }
 
-// releasedStatus returns the status of an allocation that is being deleted and releases its addresses. The time of the first call stays.
+// releasedStatus returns the status of an allocation that is being deleted and releases
+// its addresses. The time of the first call stays.
 func releasedStatus(a *v1alpha1.IPAllocation, now metav1.Time) *v1alpha1.IPAllocationStatus {
 	s := failedStatus(a, v1alpha1.PhaseReleased, v1alpha1.ReasonReleased, "the addresses are free when this object is gone and the reuseDelay of the pool, counted from status.releasedAt, has passed")
 	if s.ReleasedAt == nil {
@@ -79,8 +84,9 @@ func setReady(a *v1alpha1.IPAllocation, s *v1alpha1.IPAllocationStatus, status m
 	meta.SetStatusCondition(&s.Conditions, condition)
 }
 
-// deniedStatus returns the status for the ledger's denial of a range. The text changes only when the cause does, so that a waiting allocation is not written
-// for every address that is allocated or released.
+// deniedStatus returns the status for the ledger's denial of a range. The text changes
+// only when the cause does, so that a waiting allocation is not written for every address
+// that is allocated or released.
 func deniedStatus(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAllocationStatus {
 	pool := butler.PoolKey(a)
 	var (
@@ -108,7 +114,8 @@ func deniedStatus(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IP
 	}
 }
 
-// setNotOffered sets condition NotOffered of a claim in a generation, and removes it if e is nil. It reports whether the message differs from that before.
+// setNotOffered sets condition NotOffered of a claim in a generation, and removes it if e
+// is nil. It reports whether the message differs from that before.
 func setNotOffered(conditions *[]metav1.Condition, generation int64, e *ledger.NotOfferedError) bool {
 	if e == nil {
 		return meta.RemoveStatusCondition(conditions, v1alpha1.ConditionNotOffered)

@@ -21,14 +21,16 @@ import (
 
 // API is the claims and pools of one API group.
 type API interface {
-	// Resources lists the counted resources: of its claims and address objects, and of its pools.
+	// Resources lists the counted resources: of its claims and address objects, and of
+	// its pools.
 	Resources() (claims, pools []string)
 	// addQueues adds the queues of its claims and pools.
 	addQueues(*feed.Changes)
 	// objectsByResource returns an empty object of each resource.
 	objectsByResource() map[string]client.Object
 	scope() meta.RESTScope
-	// addResources registers its claims, address objects and pools with the informers; served reports whether the API is switched on.
+	// addResources registers its claims, address objects and pools with the informers;
+	// served reports whether the API is switched on.
 	addResources(f *feed.Feed, mgr manager.Manager, recorder *history.Recorder, served bool) error
 	register(ctx context.Context, mgr manager.Manager, o Options) error
 	// collect lists the pools, and counts the claims in conflict.
@@ -88,7 +90,8 @@ func Objects(apis ...API) (all []runtime.Object) {
 	return all
 }
 
-// NewMapper returns a mapper of the resources of some APIs, whether the API server serves these resources now or not.
+// NewMapper returns a mapper of the resources of some APIs, whether the API server serves
+// these resources now or not.
 func NewMapper(scheme *runtime.Scheme, apis ...API) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper(nil)
 	for _, a := range apis {
@@ -104,8 +107,9 @@ func NewMapper(scheme *runtime.Scheme, apis ...API) (meta.RESTMapper, error) {
 	return m, nil
 }
 
-// NewFeed registers with the informers of a manager that has not started, for the APIs switched on and for the APIs switched off: stored objects own their
-// addresses in either case.
+// NewFeed registers with the informers of a manager that has not started, for the APIs
+// switched on and for the APIs switched off: stored objects own their addresses in either
+// case.
 //
 // The recorder records the allocations and releases of the claims of all these APIs.
 func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorder *history.Recorder, on, off []API) (*feed.Feed, error) {
@@ -157,7 +161,8 @@ func (a *apiAdapter[T, P]) addResources(f *feed.Feed, mgr manager.Manager, recor
 	})
 }
 
-// NewChanges returns the queues of some APIs, for the ledger's Config.Changed and for Register.
+// NewChanges returns the queues of some APIs, for the ledger's Config.Changed and for
+// Register.
 func NewChanges(apis ...API) *feed.Changes {
 	c := feed.NewChanges()
 	for _, a := range apis {
@@ -177,7 +182,8 @@ func (a *apiAdapter[T, P]) addQueues(c *feed.Changes) {
 	c.AddQueues(a.claimResource, a.poolResource, requestsFrom)
 }
 
-// newPool returns an empty object of a pool resource from which the claims request addresses; nil for any other resource.
+// newPool returns an empty object of a pool resource from which the claims request
+// addresses; nil for any other resource.
 func (a *apiAdapter[T, P]) newPool(resource string) client.Object {
 	if resource == a.poolResource && resource != "" {
 		return a.pools.NewObject()

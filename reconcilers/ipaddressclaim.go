@@ -26,7 +26,8 @@ import (
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status,verbs=patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
-// With OwnerReferencesPermissionEnforcement, as on OpenShift, the API server requires these rights for owner references with blockOwnerDeletion.
+// With OwnerReferencesPermissionEnforcement, as on OpenShift, the API server requires
+// these rights for owner references with blockOwnerDeletion.
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/finalizers,verbs=update
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers,verbs=update
@@ -117,7 +118,8 @@ func (a ipAddressClaims) Requests(ctx context.Context, d *claims.Deps, c *ipamv1
 	return requestsOfIPPool(ctx, d, pool, c)
 }
 
-// SetAllocated creates the claim's IPAddress if it is missing, and names it in the status.
+// SetAllocated creates the claim's IPAddress if it is missing, and names it in the
+// status.
 func (a ipAddressClaims) SetAllocated(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) error {
 	name, err := a.EnsureAddress(ctx, d, c)
 	if failure := metal3.Failure(""); errors.As(err, &failure) {
@@ -133,8 +135,9 @@ func (a ipAddressClaims) SetAllocated(ctx context.Context, d *claims.Deps, c *ip
 	return nil
 }
 
-// buildClusterAPIAddress returns the IPAddress of a claim, owned by the claim and its pool. clusterctl moves the IPAddress but no NetworkPool: the
-// manager of the target cluster adds the NetworkPool of the target cluster as owner.
+// buildClusterAPIAddress returns the IPAddress of a claim, owned by the claim and its
+// pool. clusterctl moves the IPAddress but no NetworkPool: the manager of the target
+// cluster adds the NetworkPool of the target cluster as owner.
 func buildClusterAPIAddress(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
 	has, _ := metal3.ParseAddressAnnotation(c)
 	key, _ := clusterapi.FindPoolKey(c)

@@ -32,8 +32,8 @@ var Butler API = &apiAdapter[*v1alpha1.IPAllocation, *v1alpha1.NetworkPool]{
 	newClaims: func() claims.Adapter[*v1alpha1.IPAllocation] { return ipAllocations{} }, pools: pools.NetworkPools,
 }
 
-// ipAllocations adapts IPAllocations: the allocation is in spec.pinnedRange and spec.count, and a finalizer keeps the object until the pool has the
-// release record.
+// ipAllocations adapts IPAllocations: the allocation is in spec.pinnedRange and
+// spec.count, and a finalizer keeps the object until the pool has the release record.
 type ipAllocations struct{}
 
 var (
@@ -116,7 +116,8 @@ func (ipAllocations) SetDenied(a *v1alpha1.IPAllocation, requests []ledger.Range
 	a.Status = *deniedStatus(a, count, err)
 }
 
-// Release writes phase Released, with the time. The pool's reconciler then writes the release record and removes the finalizer.
+// Release writes phase Released, with the time. The pool's reconciler then writes the
+// release record and removes the finalizer.
 //
 //	deletion requested ──▶ phase Released ──▶ release record      ──▶ finalizer removed  ──▶ gone ──▶ addresses in cooldown, then free
 //	                       Release            pools.NetworkPools      pools.NetworkPools     the informer reports the delete event to the ledger
@@ -124,9 +125,11 @@ func (ipAllocations) SetDenied(a *v1alpha1.IPAllocation, requests []ledger.Range
 // The finalizer of these allocations is removed without a release record:
 //
 //   - without a readable range, or deferred: the allocation owns no addresses
-//   - flagged: the allocation may own some of its addresses. The cooldown of these is recorded in the cooldown list of the pool when the allocation is gone
+//   - flagged: the allocation may own some of its addresses. The cooldown of these is
+//     recorded in the cooldown list of the pool when the allocation is gone
 //   - whose pool is gone: there is no cooldown
-//   - whose pool is being deleted and has no room for the record, or whose pool's status the API server refuses, as the spec breaks a rule
+//   - whose pool is being deleted and has no room for the record, or whose pool's status
+//     the API server refuses, as the spec breaks a rule
 func (i ipAllocations) Release(ctx context.Context, d *claims.Deps, a *v1alpha1.IPAllocation) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
 		return 0, nil // finalizers of other clients remain
@@ -152,14 +155,16 @@ func (i ipAllocations) Release(ctx context.Context, d *claims.Deps, a *v1alpha1.
 	return 0, err
 }
 
-// AwaitsRecord reports whether an allocation is released, and stored only until its pool has the release record.
+// AwaitsRecord reports whether an allocation is released, and stored only until its pool
+// has the release record.
 func (ipAllocations) AwaitsRecord(a *v1alpha1.IPAllocation) bool {
 	return a.DeletionTimestamp != nil && a.Status.Phase == v1alpha1.PhaseReleased && a.Status.ReleasedAt != nil &&
 		controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation)
 }
 
-// FenceWrites updates an allocation without a range, which a write in flight may be based on. An allocation with a range is not fenced: only an
-// update of its request can bring another range, and such an update has ended long before its grant expires.
+// FenceWrites updates an allocation without a range, which a write in flight may be based
+// on. An allocation with a range is not fenced: only an update of its request can bring
+// another range, and such an update has ended long before its grant expires.
 func (ipAllocations) FenceWrites(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (version uint64, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		version = 0

@@ -25,7 +25,8 @@ import (
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims,verbs=get;list;watch;patch
-// Replicas of the previous release patch the status, and still serve during a rolling update.
+// Replicas of the previous release patch the status, and still serve during a rolling
+// update.
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims/status,verbs=patch;update
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
 
@@ -64,8 +65,9 @@ type ipClaims struct {
 	notOffered *reported
 }
 
-// reported has the claims whose last event says that their pool does not offer their addresses: the status of an IPClaim has no conditions. A new leader
-// repeats the events. It is safe for concurrent use.
+// reported has the claims whose last event says that their pool does not offer their
+// addresses: the status of an IPClaim has no conditions. A new leader repeats the events.
+// It is safe for concurrent use.
 type reported struct{ texts sync.Map } // claim -> UID and text of the event
 
 func (r *reported) forget(claim types.NamespacedName) bool {
@@ -106,8 +108,9 @@ func (ipClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *v1alpha1.IP
 	return checkPoolManaged(ctx, d, c, metal3.PoolKey(c), clusters)
 }
 
-// checkPoolManaged returns why a claim must not be managed because of its IPPool. A missing pool does not stop a claim, and a claim that is being deleted
-// does not wait for a missing Cluster.
+// checkPoolManaged returns why a claim must not be managed because of its IPPool. A
+// missing pool does not stop a claim, and a claim that is being deleted does not wait for
+// a missing Cluster.
 func checkPoolManaged(ctx context.Context, d *claims.Deps, c client.Object, pool ledger.Key, clusters metal3.Clusters) error {
 	p := &v1alpha1.IPPool{}
 	if d.Client.Get(ctx, feed.Request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
@@ -141,7 +144,8 @@ func requestsOfIPPool(ctx context.Context, d *claims.Deps, pool ledger.Key, c cl
 	return request.ToLedger(), butlerv1.OriginAuto, err
 }
 
-// SetAllocated creates the claim's IPAddress if it is missing, and names it in the status.
+// SetAllocated creates the claim's IPAddress if it is missing, and names it in the
+// status.
 func (a ipClaims) SetAllocated(ctx context.Context, d *claims.Deps, c *v1alpha1.IPClaim) error {
 	name, err := a.EnsureAddress(ctx, d, c)
 	if err != nil {
@@ -203,8 +207,10 @@ func (ipClaims) SetDenied(c *v1alpha1.IPClaim, _ []ledger.RangeRequest, err erro
 	}
 }
 
-// failureOf describes the ledger's denial of a claim in the words of Metal3. The text changes only when the cause does. It returns nil for a denial that
-// users need not see: the pool is missing, has a fault, or is being deleted. If the claim names an address, the text has pool, address and rule.
+// failureOf describes the ledger's denial of a claim in the words of Metal3. The text
+// changes only when the cause does. It returns nil for a denial that users need not see:
+// the pool is missing, has a fault, or is being deleted. If the claim names an address,
+// the text has pool, address and rule.
 func failureOf(c client.Object, pool ledger.Key, err error) error {
 	var (
 		failure    metal3.Failure

@@ -45,8 +45,9 @@ type collectedPool struct {
 	listFull bool
 }
 
-// collector reads the gauges at each scrape: the values are current, and the gauges of a deleted pool end. Only the leader has gauges, so that a sum over
-// replicas counts each pool once.
+// collector reads the gauges at each scrape: the values are current, and the gauges of a
+// deleted pool end. Only the leader has gauges, so that a sum over replicas counts each
+// pool once.
 type collector struct {
 	ctx       context.Context // of the process; reads from the informers need no deadline
 	informers client.Reader

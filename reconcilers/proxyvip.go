@@ -31,9 +31,10 @@ var NovaEdge API = &apiAdapter[*v1alpha1.ProxyVIP, *v1alpha1.ProxyIPPool]{
 	newClaims: func() claims.Adapter[*v1alpha1.ProxyVIP] { return proxyVIPs{} }, pools: pools.ProxyIPPools,
 }
 
-// proxyVIPs adapts ProxyVIPs: the allocation is in spec.address and spec.ipv6Address. A VIP has no finalizer, and its
-// addresses are free when the VIP is gone: nothing needs to be recorded or deleted before, since a ProxyIPPool has no reuse delay and a VIP has
-// no address object.
+// proxyVIPs adapts ProxyVIPs: the allocation is in spec.address and spec.ipv6Address. A
+// VIP has no finalizer, and its addresses are free when the VIP is gone: nothing needs to
+// be recorded or deleted before, since a ProxyIPPool has no reuse delay and a VIP has no
+// address object.
 type proxyVIPs struct{}
 
 func (proxyVIPs) NewObject() *v1alpha1.ProxyVIP { return &v1alpha1.ProxyVIP{} }
@@ -98,7 +99,8 @@ func (proxyVIPs) SetAllocated(_ context.Context, _ *claims.Deps, v *v1alpha1.Pro
 	return nil
 }
 
-// boundText is the message of condition Bound=True. It names the pool only if the pool offers the addresses.
+// boundText is the message of condition Bound=True. It names the pool only if the pool
+// offers the addresses.
 func boundText(v *v1alpha1.ProxyVIP) string {
 	var texts []string
 	for _, r := range novaedge.FindAddresses(v).Ranges() {
@@ -133,8 +135,8 @@ func (proxyVIPs) SetConflict(v *v1alpha1.ProxyVIP, message string) {
 	})
 }
 
-// SetDenied writes the ledger's denial. The text changes only when the cause does, so that a waiting VIP is not written for every address that is allocated
-// or released.
+// SetDenied writes the ledger's denial. The text changes only when the cause does, so
+// that a waiting VIP is not written for every address that is allocated or released.
 func (p proxyVIPs) SetDenied(v *v1alpha1.ProxyVIP, _ []ledger.RangeRequest, err error) {
 	var (
 		noPool   *ledger.NoPoolError
@@ -166,7 +168,8 @@ func setBound(v *v1alpha1.ProxyVIP, status metav1.ConditionStatus, reason, messa
 	})
 }
 
-// FenceWrites updates the VIP in any case: an update in flight may contain other addresses.
+// FenceWrites updates the VIP in any case: an update in flight may contain other
+// addresses.
 func (proxyVIPs) FenceWrites(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error) {
 	return write.Fence(ctx, c, live, feed.Request(k).NamespacedName, uid, &v1alpha1.ProxyVIP{})
 }

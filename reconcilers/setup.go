@@ -26,10 +26,12 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/pools"
 )
 
-// Workers of the controllers. Many status writes in flight share etcd's syncs, and leave no backlog when creates end: with 8 workers, an allocation costs a
-// tenth more. With the journal and the pools, 20 workers fit into the 25 connections that client-go keeps: further calls open connections of their own. A
-// claim with an address object needs two writes for which clients wait: with 64 clients that create continuously, 20 workers fall behind by seconds, and 40
-// workers keep up.
+// Workers of the controllers. Many status writes in flight share etcd's syncs, and leave
+// no backlog when creates end: with 8 workers, an allocation costs a tenth more. With the
+// journal and the pools, 20 workers fit into the 25 connections that client-go keeps:
+// further calls open connections of their own. A claim with an address object needs two
+// writes for which clients wait: with 64 clients that create continuously, 20 workers
+// fall behind by seconds, and 40 workers keep up.
 const (
 	claimWorkers   = 20
 	addressWorkers = 40
@@ -55,21 +57,25 @@ type Options struct {
 	Recorder record.EventRecorder
 	// History logs allocations and releases.
 	History *history.Recorder
-	// OrphanAge is how long an address object stays without its claim; 0 for DefaultOrphanAge.
+	// OrphanAge is how long an address object stays without its claim; 0 for
+	// DefaultOrphanAge.
 	OrphanAge time.Duration
 	// Now is the clock that measures durations.
 	Now func() time.Time
-	// Wall is the clock of the times in statuses and records, which outlive the process and are read by other clients; nil for Now.
+	// Wall is the clock of the times in statuses and records, which outlive the process
+	// and are read by other clients; nil for Now.
 	Wall func() time.Time
 	// Clusters watches the Clusters of Cluster API; nil if no API has Clusters.
 	Clusters *clusters.Watcher
-	// MovedRecords stores the ranges that moved to other clusters; nil if none are stored.
+	// MovedRecords stores the ranges that moved to other clusters; nil if none are
+	// stored.
 	MovedRecords *movedrecords.Store
 	// Registry registers the gauges; nil for none.
 	Registry prometheus.Registerer
 }
 
-// Register adds the reconcilers to a manager that has not started. They run on every replica, and act only on the leader.
+// Register adds the reconcilers to a manager that has not started. They run on every
+// replica, and act only on the leader.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if o.Wall == nil {
 		o.Wall = o.Now
@@ -143,7 +149,8 @@ func (a *apiAdapter[T, P]) addIndexes(ctx context.Context, indexer client.FieldI
 	return a.addresses.AddIndex(ctx, indexer)
 }
 
-// requeueAll returns a function that requeues all objects of a resource in a namespace, after a Cluster of the namespace was paused or resumed.
+// requeueAll returns a function that requeues all objects of a resource in a namespace,
+// after a Cluster of the namespace was paused or resumed.
 func requeueAll(ctx context.Context, informers client.Reader, emptyList func() client.ObjectList, q flow.Queue) func(namespace string) {
 	return func(namespace string) {
 		list := emptyList()

@@ -18,13 +18,15 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// addressObjects is the generic path of one kind of address objects. An address object owns its address for its claim from its create, and requests no
-// other address; an update cannot change the address.
+// addressObjects is the generic path of one kind of address objects. An address object
+// owns its address for its claim from its create, and requests no other address; an
+// update cannot change the address.
 type addressObjects[T client.Object] struct {
 	ownerWebhooks[T]
 }
 
-// mutate grants the address of a new address object, or restores absent annotations of a stored allocation.
+// mutate grants the address of a new address object, or restores absent annotations of a
+// stored allocation.
 func (k *addressObjects[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	return k.mutateWith(ctx, req, k.mutateManaged)
 }
@@ -62,8 +64,9 @@ func (k *addressObjects[T]) mutateManaged(ctx context.Context, req *admission.Re
 	return response.WithWarnings(warnings...), err
 }
 
-// grant asks the ledger. The grant is nil for an address object that is stored without a grant: its claim owns the address (owned), or its pool is missing. Error:
-// the address object is denied.
+// grant asks the ledger. The grant is nil for an address object that is stored without a
+// grant: its claim owns the address (owned), or its pool is missing. Error: the address
+// object is denied.
 func (k *addressObjects[T]) grant(ctx context.Context, q *ledger.Request, o T, dryRun bool) (grant *ledger.Grant, owned *ledger.OwnedError, warnings []string, denial error) {
 	g, unoffered, err := k.ask(ctx, q, o, dryRun)
 	if unoffered != "" {
@@ -86,8 +89,9 @@ func (k *addressObjects[T]) grant(ctx context.Context, q *ledger.Request, o T, d
 	return nil, owned, warnings, denial
 }
 
-// ask asks the ledger for the address of an address object. If the pool does not offer the address, ask asks again without the rules of the pool, and
-// unoffered is the warning.
+// ask asks the ledger for the address of an address object. If the pool does not offer
+// the address, ask asks again without the rules of the pool, and unoffered is the
+// warning.
 func (k *addressObjects[T]) ask(ctx context.Context, q *ledger.Request, o T, dryRun bool) (g ledger.Grant, unoffered string, err error) {
 	claim := k.toClaim(o)
 	request := func(client.Reader) ([]ledger.RangeRequest, error) { return metal3.BuildObjectRequest(claim), nil }
@@ -126,7 +130,8 @@ func decideUngranted(claim ledger.Claim, err error) (warning string, denial erro
 	return "", err
 }
 
-// validate denies an address object that differs from its grant, and changes of a stored allocation.
+// validate denies an address object that differs from its grant, and changes of a stored
+// allocation.
 func (k *addressObjects[T]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	o, old, err := k.decodeRequest(req)
 	if err != nil || !storesObject(req) || !k.isManaged(o) {

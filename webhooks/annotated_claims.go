@@ -17,8 +17,9 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// annotatedClaims is the part of an adapter whose claims have their address in the annotation ipAddress. A claim for any address is always stored, as its
-// clients expect. A claim for an exact address is denied if the address is not available.
+// annotatedClaims is the part of an adapter whose claims have their address in the
+// annotation ipAddress. A claim for any address is always stored, as its clients expect.
+// A claim for an exact address is denied if the address is not available.
 type annotatedClaims[T client.Object] struct {
 	cached   client.Reader
 	clusters metal3.Clusters
@@ -55,7 +56,8 @@ func (annotatedClaims[T]) restoreSpec(stored, updated T) {
 	setAnnotations(updated, findAbsent(updated, stored, v1alpha1.AnnotationIPAddress))
 }
 
-// admitPending stores a claim for any address whose pool cannot serve it now. A claim for an exact address is denied.
+// admitPending stores a claim for any address whose pool cannot serve it now. A claim for
+// an exact address is denied.
 func (annotatedClaims[T]) admitPending(c T, err error) (warning string, denial error) {
 	var (
 		wait     *metal3.WaitError
@@ -79,8 +81,10 @@ func (annotatedClaims[T]) admitPending(c T, err error) (warning string, denial e
 	return "", err
 }
 
-// requestsOfIPPool returns the request of a claim to an IPPool. While the Cluster of the pool is paused or missing, a claim for any address waits, and so does
-// a claim for an address that the pool reserves: clusterctl may create the address object that permits the address later. Other exact addresses are granted.
+// requestsOfIPPool returns the request of a claim to an IPPool. While the Cluster of the
+// pool is paused or missing, a claim for any address waits, and so does a claim for an
+// address that the pool reserves: clusterctl may create the address object that permits
+// the address later. Other exact addresses are granted.
 func (a annotatedClaims[T]) requestsOfIPPool(ctx context.Context, c T, pool ledger.Key, pools client.Reader) ([]ledger.RangeRequest, error) {
 	p, err := readPool(ctx, pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -98,16 +102,19 @@ func (a annotatedClaims[T]) requestsOfIPPool(ctx context.Context, c T, pool ledg
 	return request.ToLedger(), nil
 }
 
-// awaitsAddressObject reports whether a claim that names an earlier allocation is denied because of the create of an address object that is not observed yet:
-// the address object of the claim, in a restore.
+// awaitsAddressObject reports whether a claim that names an earlier allocation is denied
+// because of the create of an address object that is not observed yet: the address object
+// of the claim, in a restore.
 func (annotatedClaims[T]) awaitsAddressObject(c T, err error) bool {
 	owned := (*ledger.OwnedError)(nil)
 	return errors.As(err, &owned) && owned.Promised && metal3.HasAllocatedAddress(c) &&
 		(owned.Owner.Resource == metal3.ResourceIPAddress || owned.Owner.Resource == clusterapi.ResourceIPAddress)
 }
 
-// checkReservedAddress returns an error if an IPPool reserves a different address for a claim with a generated name. A claim with a pinned address keeps the
-// pinned address: most likely it is restored from a backup, with the name that was generated at its first create.
+// checkReservedAddress returns an error if an IPPool reserves a different address for a
+// claim with a generated name. A claim with a pinned address keeps the pinned address:
+// most likely it is restored from a backup, with the name that was generated at its first
+// create.
 func checkReservedAddress(ctx context.Context, c metav1.Object, pool ledger.Key, pools client.Reader) error {
 	if c.GetAnnotations()[butlerv1.AnnotationOrigin] == butlerv1.OriginPinned {
 		return nil

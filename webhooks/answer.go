@@ -15,23 +15,29 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// answer is the answer of a mutating call, with the fields of spec from which the answer follows. Webhooks of other programs that the API server calls later,
-// and clients, may change all other fields of the object, and may not change these before the object is stored.
+// answer is the answer of a mutating call, with the fields of spec from which the answer
+// follows. Webhooks of other programs that the API server calls later, and clients, may
+// change all other fields of the object, and may not change these before the object is
+// stored.
 //
-// An answer stays in the memory of the leader as long as the grant is open. After a take-over between the two calls there is no answer: the ranges, the pool,
-// the routing domain and the token of the object are checked with the journal then, and the other fields are not.
+// An answer stays in the memory of the leader as long as the grant is open. After a
+// take-over between the two calls there is no answer: the ranges, the pool, the routing
+// domain and the token of the object are checked with the journal then, and the other
+// fields are not.
 type answer struct {
 	spec                map[string]json.RawMessage // field -> value, without unreadFields
 	labels, annotations map[string]string          // that the call wrote
 	finalizers          []string                   // that the call wrote
 }
 
-// unreadFielder is implemented by adapters of kinds with fields of spec that neither decide about the addresses nor contain the addresses.
+// unreadFielder is implemented by adapters of kinds with fields of spec that neither
+// decide about the addresses nor contain the addresses.
 type unreadFielder interface {
 	unreadFields() []string
 }
 
-// newAnswer returns the answer of a call that changed the fields of an object from before to after.
+// newAnswer returns the answer of a call that changed the fields of an object from before
+// to after.
 func newAnswer(before, after fields, unread []string) (*answer, error) {
 	a := &answer{labels: written(before.labels, after.labels), annotations: written(before.annotations, after.annotations)}
 	for _, name := range after.finalizers {
@@ -62,7 +68,8 @@ func written(before, after map[string]string) map[string]string {
 	return entries
 }
 
-// check returns a *review.ChangedError for the first field of the answer that an object does not have.
+// check returns a *review.ChangedError for the first field of the answer that an object
+// does not have.
 func (a *answer) check(is fields, unread []string) error {
 	spec, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	now, err := newAnswer(fields{}, is, unread)
@@ -111,7 +118,8 @@ func (k *ownerWebhooks[T]) unreadFields() []string {
 	return nil
 }
 
-// rememberAnswer keeps the answer of a call with the open grant whose token the answer contains.
+// rememberAnswer keeps the answer of a call with the open grant whose token the answer
+// contains.
 func (k *ownerWebhooks[T]) rememberAnswer(before, after fields) error {
 	token, err := journal.ParseToken(after.annotations[v1alpha1.AnnotationGrant])
 	if err != nil || token.IsZero() {
@@ -124,7 +132,8 @@ func (k *ownerWebhooks[T]) rememberAnswer(before, after fields) error {
 	return err
 }
 
-// checkAnswer denies an object that differs from the answer of the mutating call. CheckGrant has been called before, so this replica leads.
+// checkAnswer denies an object that differs from the answer of the mutating call.
+// CheckGrant has been called before, so this replica leads.
 func (k *ownerWebhooks[T]) checkAnswer(o T, token journal.Token) error {
 	if a, known := k.ledger.Answer(token).(*answer); known {
 		return a.check(k.recordFields(o), k.unreadFields())
@@ -132,7 +141,8 @@ func (k *ownerWebhooks[T]) checkAnswer(o T, token journal.Token) error {
 	return nil
 }
 
-// checkRestored denies an update of a claim with addresses that lacks what the mutating call restores.
+// checkRestored denies an update of a claim with addresses that lacks what the mutating
+// call restores.
 func (k *claims[T]) checkRestored(stored, c T) error {
 	again := c.DeepCopyObject().(T)
 	k.adapter.restoreSpec(stored, again)

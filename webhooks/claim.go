@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
-// claimAdapter is what the generic path requires of a claim kind, whose objects are T. Optional interfaces, which only some kinds implement:
+// claimAdapter is what the generic path requires of a claim kind, whose objects are T.
+// Optional interfaces, which only some kinds implement:
 //
 //	managedChecker          other providers serve the kind too
 //	referenceWarner         references have ignored parts
@@ -24,67 +25,84 @@ type claimAdapter[T client.Object] interface {
 	ownerAdapter[T]
 	// hasAddresses reports whether a stored claim names its ranges, owned or not.
 	hasAddresses(T) bool
-	// isDeniedByStatus reports whether the status of a stored claim denies the claim its ranges.
+	// isDeniedByStatus reports whether the status of a stored claim denies the claim its
+	// ranges.
 	isDeniedByStatus(T) bool
 	// withoutAddresses returns a copy of a stored claim without ranges.
 	withoutAddresses(T) T
-	// requests returns the ranges that a claim requests. For an IPAllocation the pool is read only if the claim has neither range nor count; for claims of an
-	// IPPool always. Errors: *ledger.NoPoolError, *ledger.NotServingError, metal3.Failure, *metal3.WaitError.
+	// requests returns the ranges that a claim requests. For an IPAllocation the pool is
+	// read only if the claim has neither range nor count; for claims of an IPPool always.
+	// Errors: *ledger.NoPoolError, *ledger.NotServingError, metal3.Failure,
+	// *metal3.WaitError.
 	requests(ctx context.Context, c T, pools client.Reader) ([]ledger.RangeRequest, error)
-	// fillSpec writes granted ranges into absent fields of a claim, and warns of ignored values in the other fields. ranges lacks those that the stored
-	// claim owns already.
+	// fillSpec writes granted ranges into absent fields of a claim, and warns of ignored
+	// values in the other fields. ranges lacks those that the stored claim owns already.
 	fillSpec(c T, ranges []allocator.Range) (warnings []string)
 	// restoreSpec copies absent fields of the stored allocation to the updated claim.
 	restoreSpec(stored, updated T)
-	// completeMetadata adds the labels of a claim in a routing domain, and the finalizer that keeps the claim until its release is recorded.
+	// completeMetadata adds the labels of a claim in a routing domain, and the finalizer
+	// that keeps the claim until its release is recorded.
 	completeMetadata(c T, space string)
 }
 
-// addressChanger is implemented by adapters of claims that may request different addresses after allocation.
+// addressChanger is implemented by adapters of claims that may request different
+// addresses after allocation.
 type addressChanger[T client.Object] interface {
-	// changesAddresses reports whether an update of a claim with ranges requests different ranges. Absent fields have been restored before.
+	// changesAddresses reports whether an update of a claim with ranges requests
+	// different ranges. Absent fields have been restored before.
 	changesAddresses(old, c T) bool
 }
 
-// pendingAdmitter is implemented by adapters of claims that may be stored without addresses.
+// pendingAdmitter is implemented by adapters of claims that may be stored without
+// addresses.
 type pendingAdmitter[T client.Object] interface {
-	// admitPending decides about a claim whose request cannot be met: with a warning the claim is stored without addresses, with a denial it is denied.
-	// Exactly one of the two is set.
+	// admitPending decides about a claim whose request cannot be met: with a warning the
+	// claim is stored without addresses, with a denial it is denied. Exactly one of the
+	// two is set.
 	admitPending(c T, err error) (warning string, denial error)
 }
 
-// generatedNameChecker is implemented by adapters of claims whose addresses may depend on their names.
+// generatedNameChecker is implemented by adapters of claims whose addresses may depend on
+// their names.
 type generatedNameChecker[T client.Object] interface {
-	// checkGeneratedName returns an error if a claim with a generated name cannot keep the addresses granted before its name was known.
+	// checkGeneratedName returns an error if a claim with a generated name cannot keep
+	// the addresses granted before its name was known.
 	checkGeneratedName(ctx context.Context, c T, pools client.Reader) error
 }
 
 // objectAwaiter is implemented by adapters of claims with address objects.
 type objectAwaiter[T client.Object] interface {
-	// awaitsAddressObject reports whether the denial err of a claim may end as soon as an address object is observed: a restore from a backup may create the
-	// claim right after its address object.
+	// awaitsAddressObject reports whether the denial err of a claim may end as soon as an
+	// address object is observed: a restore from a backup may create the claim right
+	// after its address object.
 	awaitsAddressObject(c T, err error) bool
 }
 
 // metadataDeriver is implemented by adapters of claims with metadata derived from spec.
 type metadataDeriver[T client.Object] interface {
-	// updateMetadata replaces labels and annotations that the allocator derived from the old spec by those of the new spec.
+	// updateMetadata replaces labels and annotations that the allocator derived from the
+	// old spec by those of the new spec.
 	updateMetadata(old, c T)
 }
 
-// originSetter is implemented by adapters of claims whose addresses may have different origins.
+// originSetter is implemented by adapters of claims whose addresses may have different
+// origins.
 type originSetter[T client.Object] interface {
-	// setOrigin writes the origins of the addresses into the annotations of an answered claim; stored is nil for a create.
+	// setOrigin writes the origins of the addresses into the annotations of an answered
+	// claim; stored is nil for a create.
 	setOrigin(stored, answered T, requests []ledger.RangeRequest)
 }
 
-// statusRuled is implemented by adapters of claims whose CRD permits certain changes of spec only by the status.
+// statusRuled is implemented by adapters of claims whose CRD permits certain changes of
+// spec only by the status.
 type statusRuled[T client.Object] interface {
-	// awaitsStatus reports whether a rule of the CRD denies an update that the webhooks allow, until the first status is written.
+	// awaitsStatus reports whether a rule of the CRD denies an update that the webhooks
+	// allow, until the first status is written.
 	awaitsStatus(stored, c T) bool
 }
 
-// claims is the generic path of one claim kind. The optional interfaces are nil where the adapter does not implement them.
+// claims is the generic path of one claim kind. The optional interfaces are nil where the
+// adapter does not implement them.
 type claims[T client.Object] struct {
 	ownerWebhooks[T]
 	adapter     claimAdapter[T]

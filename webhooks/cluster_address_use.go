@@ -91,7 +91,8 @@ type overlapList struct {
 	found  []string
 }
 
-// addOverlaps adds networks or addresses that overlap with the pool. The addresses of a node include host names, which are skipped.
+// addOverlaps adds networks or addresses that overlap with the pool. The addresses of a
+// node include host names, which are skipped.
 func (s *overlapList) addOverlaps(by string, texts ...string) {
 	for _, text := range texts {
 		used, err := netip.ParsePrefix(text)

@@ -19,11 +19,14 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// maxEntries bounds each list and map in the metadata of an object. The API server bounds only the size of the whole object: a million empty finalizers
-// pass, and the text of a fault has a thousand times the size of a finalizer.
+// maxEntries bounds each list and map in the metadata of an object. The API server bounds
+// only the size of the whole object: a million empty finalizers pass, and the text of a
+// fault has a thousand times the size of a finalizer.
 const maxEntries = 4096
 
-// findMetadataFaults returns lists and maps with more than maxEntries entries, and faults for which the API server would deny the object later, after the object has cost a grant.
+// findMetadataFaults returns lists and maps with more than maxEntries entries, and faults
+// for which the API server would deny the object later, after the object has cost a
+// grant.
 func findMetadataFaults(o metav1.Object) field.ErrorList {
 	for _, part := range []struct {
 		name    string
@@ -43,7 +46,8 @@ func findMetadataFaults(o metav1.Object) field.ErrorList {
 		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
 	}
 	if m.Name == "" && m.GenerateName != "" {
-		// The name is generated between the mutating and the validating webhooks, from the first 58 characters of generateName.
+		// The name is generated between the mutating and the validating webhooks, from
+		// the first 58 characters of generateName.
 		m.Name = m.GenerateName[:min(len(m.GenerateName), 58)] + "00000"
 	}
 	return validation.ValidateObjectMeta(&m, m.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
@@ -61,7 +65,8 @@ func describeType(at *json.UnmarshalTypeError, resource string) string {
 	}
 }
 
-// decode decodes an object or parts of it. A type error names its field where the field is known.
+// decode decodes an object or parts of it. A type error names its field where the field
+// is known.
 func decode(raw []byte, into any, resource string) error {
 	err := json.Unmarshal(raw, into)
 	if at := (*json.UnmarshalTypeError)(nil); errors.As(err, &at) && at.Field != "" {

@@ -20,7 +20,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// ipAddressClaims adapts the IPAddressClaims of Cluster API that request addresses of an IPPool or NetworkPool.
+// ipAddressClaims adapts the IPAddressClaims of Cluster API that request addresses of an
+// IPPool or NetworkPool.
 type ipAddressClaims struct {
 	annotatedClaims[*ipamv1.IPAddressClaim]
 }
@@ -111,7 +112,8 @@ func (ipAddressClaims) completeMetadata(c *ipamv1.IPAddressClaim, space string) 
 	metal3.CompleteMetadata(c, space, finalizer)
 }
 
-// clusterAddresses adapts the IPAddresses of Cluster API that record addresses of an IPPool or NetworkPool.
+// clusterAddresses adapts the IPAddresses of Cluster API that record addresses of an
+// IPPool or NetworkPool.
 type clusterAddresses struct{}
 
 func (clusterAddresses) subject() review.Subject {

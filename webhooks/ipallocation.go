@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// ipAllocations adapts IPAllocations: their addresses are in spec.pinnedRange and spec.count.
+// ipAllocations adapts IPAllocations: their addresses are in spec.pinnedRange and
+// spec.count.
 type ipAllocations struct{}
 
 func (ipAllocations) subject() review.Subject {
@@ -57,7 +58,8 @@ func (ipAllocations) withoutAddresses(a *v1alpha1.IPAllocation) *v1alpha1.IPAllo
 	return a
 }
 
-// updateMetadata replaces the labels of pool, tenant, team and type, and removes the UID of the old TenantCluster.
+// updateMetadata replaces the labels of pool, tenant, team and type, and removes the UID
+// of the old TenantCluster.
 func (ipAllocations) updateMetadata(old, a *v1alpha1.IPAllocation) {
 	was, is := butler.FindMissingLabels(&v1alpha1.IPAllocation{Spec: old.Spec}, ""), butler.FindMissingLabels(&v1alpha1.IPAllocation{Spec: a.Spec}, "")
 	for label := range was {

@@ -29,8 +29,9 @@ func (ipPools) pool(p *v1alpha1.IPPool) ledger.Pool {
 	return pool
 }
 
-// finalizer returns "" for a pool that the manager must not write to, such as a paused pool: the manager could not remove the finalizer. The reconciler adds
-// the finalizer when the pool is managed.
+// finalizer returns "" for a pool that the manager must not write to, such as a paused
+// pool: the manager could not remove the finalizer. The reconciler adds the finalizer
+// when the pool is managed.
 func (a ipPools) finalizer(p *v1alpha1.IPPool) string {
 	if metal3.IsMarkedMoved(p) || metal3.CheckPoolWait(p, a.clusters) != nil {
 		return ""

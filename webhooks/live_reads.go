@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// readsPerSecond and readsBurst bound the objects that calls read from the API server: a caller of the webhooks can name objects that no
-	// informer has.
+	// readsPerSecond and readsBurst bound the objects that calls read from the API
+	// server: a caller of the webhooks can name objects that no informer has.
 	readsPerSecond = 200
 	readsBurst     = 400
 	// listCost is the number of objects that a list counts as.
@@ -28,7 +28,8 @@ const (
 var errTooManyReads = &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second,
 	Reason: "calls need more than 200 reads of the API server per second, the limit of one replica"}
 
-// liveReads bounds live reads caused by calls. Calls for the same object share a read that begins after all of them arrived.
+// liveReads bounds live reads caused by calls. Calls for the same object share a read
+// that begins after all of them arrived.
 type liveReads struct {
 	client.Reader
 	limiter *rate.Limiter

@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// mutate allocates the ranges of a claim, or restores absent fields of a stored allocation. mutate warns of ignored parts of a new claim's references.
+// mutate allocates the ranges of a claim, or restores absent fields of a stored
+// allocation. mutate warns of ignored parts of a new claim's references.
 func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	return k.mutateWith(ctx, req, k.mutateManaged)
 }
@@ -64,7 +65,8 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 	}
 	asked, uid := k.toClaim(c), string(old.GetUID())
 	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
-		// An update by the reconciler that fulfils a Pending claim carries range and token.
+		// An update by the reconciler that fulfils a Pending claim carries range and
+		// token.
 		err := k.ledger.CheckGrant(ctx, asked, uid, object.ResourceVersion(old))
 		if err == nil {
 			err = k.rememberAnswer(k.recordFields(old), before)
@@ -76,11 +78,15 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 	return k.mutateUpdate(ctx, req, before, c, old)
 }
 
-// isUnmetRequest reports whether the ranges of a stored claim are only a request, since the claim does not own them. Examples are a claim for ranges outside
-// its pool, a claim whose pool is missing, and the losing claim of a conflict. Such a request may be changed and removed.
+// isUnmetRequest reports whether the ranges of a stored claim are only a request, since
+// the claim does not own them. Examples are a claim for ranges outside its pool, a claim
+// whose pool is missing, and the losing claim of a conflict. Such a request may be
+// changed and removed.
 //
-// A claim with a token, or with an allocation in the status, owns its ranges unless the status denies them: this is known without the ledger, so a follower
-// answers too. In every other case, as before the first status of a claim that was stored without a grant, the ledger decides.
+// A claim with a token, or with an allocation in the status, owns its ranges unless the
+// status denies them: this is known without the ledger, so a follower answers too. In
+// every other case, as before the first status of a claim that was stored without a
+// grant, the ledger decides.
 func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) {
 	named := k.toClaim(stored)
 	allocated := (!named.Token.IsZero() || named.AllocatedEarlier) && !named.Flagged && !k.adapter.isDeniedByStatus(stored)
@@ -91,8 +97,9 @@ func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) 
 	return !owns, err
 }
 
-// checkStatusWritten returns a *ledger.NotServingError for an update that is allowed here and that a rule of the CRD would deny, only because the rule reads
-// the status, whose first version is not written yet. Clients repeat the update.
+// checkStatusWritten returns a *ledger.NotServingError for an update that is allowed here
+// and that a rule of the CRD would deny, only because the rule reads the status, whose
+// first version is not written yet. Clients repeat the update.
 func (k *claims[T]) checkStatusWritten(stored, c T) error {
 	if k.statusRuled == nil || !k.statusRuled.awaitsStatus(stored, c) {
 		return nil
@@ -101,7 +108,8 @@ func (k *claims[T]) checkStatusWritten(stored, c T) error {
 		Reason: "the first status of this object is not written yet, and a rule of the API reads the status to permit this change"}
 }
 
-// sameRequest reports whether two versions of a claim request the same ranges of the same pool.
+// sameRequest reports whether two versions of a claim request the same ranges of the same
+// pool.
 func sameRequest(old, updated ledger.Claim) bool {
 	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
 }
@@ -119,8 +127,9 @@ func (k *claims[T]) keepRequest(before fields, c, stored T) (admission.Response,
 	return k.respond(before, c)
 }
 
-// updateMetadata replaces metadata that the allocator derived from the old spec. The label of the old pool's routing domain is removed; completeMetadata
-// adds the label of the new pool's.
+// updateMetadata replaces metadata that the allocator derived from the old spec. The
+// label of the old pool's routing domain is removed; completeMetadata adds the label of
+// the new pool's.
 func (k *claims[T]) updateMetadata(old, c T) {
 	label := v1alpha1.LabelRoutingDomain
 	if value, has := c.GetLabels()[label]; has && k.toClaim(old).Pool != k.toClaim(c).Pool && value == old.GetLabels()[label] {
@@ -159,8 +168,10 @@ func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, be
 	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, space)...)...), err
 }
 
-// replaceRestoredLabel removes the label of the routing domain from an object that is restored from a backup, if its addresses were granted in another routing
-// domain: the allocator wrote the label in the cluster of the backup. completeMetadata adds the new label.
+// replaceRestoredLabel removes the label of the routing domain from an object that is
+// restored from a backup, if its addresses were granted in another routing domain: the
+// allocator wrote the label in the cluster of the backup. completeMetadata adds the new
+// label.
 func replaceRestoredLabel(c metav1.Object, annotations map[string]string, space string) {
 	if named, _ := object.RoutingDomain(c); annotations[v1alpha1.AnnotationGrant] != "" && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" && named != space {
 		removeLabel(c, v1alpha1.LabelRoutingDomain)
@@ -175,7 +186,8 @@ func (k *claims[T]) warnWrongLabel(c T, annotations map[string]string, space str
 	return warnLabel(c, space)
 }
 
-// mutateUpdate allocates the ranges of a stored claim without ranges, or the different ranges that an update requests.
+// mutateUpdate allocates the ranges of a stored claim without ranges, or the different
+// ranges that an update requests.
 func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, before fields, c, stored T) (admission.Response, error) {
 	q := k.newRequest(req, c)
 	q.UID, q.Version = string(stored.GetUID()), object.ResourceVersion(stored)
@@ -196,8 +208,9 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, space)...)...), err
 }
 
-// fill allocates the ranges of a claim and writes them into the claim. It returns the annotations of the grant and the routing domain; "" for a claim that
-// is stored without a grant. Error: the claim is denied.
+// fill allocates the ranges of a claim and writes them into the claim. It returns the
+// annotations of the grant and the routing domain; "" for a claim that is stored without
+// a grant. Error: the claim is denied.
 func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun bool) (annotations map[string]string, space string, warnings []string, err error) {
 	grant, warnings, err := k.allocate(ctx, q, c, dryRun)
 	if err != nil {
@@ -209,7 +222,8 @@ func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun boo
 	return annotations, grant.Space, append(warnings, k.adapter.fillSpec(c, grant.Ranges)...), nil
 }
 
-// allocate asks the ledger. The grant is nil for a claim that is stored without a grant: the reconciler serves it later. Error: the claim is denied.
+// allocate asks the ledger. The grant is nil for a claim that is stored without a grant:
+// the reconciler serves it later. Error: the claim is denied.
 func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun bool) (grant *ledger.Grant, warnings []string, denial error) {
 	g, err := k.requestRanges(ctx, q, c, dryRun)
 	if err == nil {
@@ -229,15 +243,18 @@ func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun
 }
 
 const (
-	// addressObjectWait bounds how long the create of a claim waits for the event of an address object.
+	// addressObjectWait bounds how long the create of a claim waits for the event of an
+	// address object.
 	addressObjectWait = 2 * time.Second
 	addressObjectPoll = 50 * time.Millisecond
-	// maxWaitingClaims bounds the waiting creates of one kind of claims: every author of claims can write the annotations of a restored claim. Above the
-	// bound, a create is denied at once.
+	// maxWaitingClaims bounds the waiting creates of one kind of claims: every author of
+	// claims can write the annotations of a restored claim. Above the bound, a create is
+	// denied at once.
 	maxWaitingClaims = 16
 )
 
-// requestRanges asks the ledger for the ranges of a claim, again while an address object of the claim may be stored and not observed yet.
+// requestRanges asks the ledger for the ranges of a claim, again while an address object
+// of the claim may be stored and not observed yet.
 func (k *claims[T]) requestRanges(ctx context.Context, q *ledger.Request, c T, dryRun bool) (g ledger.Grant, err error) {
 	ask := func() (ledger.Grant, error) {
 		return k.askLedger(ctx, q, dryRun, func(pools client.Reader) ([]ledger.RangeRequest, error) { return k.adapter.requests(ctx, c, pools) })

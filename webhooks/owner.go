@@ -22,35 +22,43 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// ownerAdapter is what the webhooks require of each kind whose objects own addresses: claims and address objects.
+// ownerAdapter is what the webhooks require of each kind whose objects own addresses:
+// claims and address objects.
 type ownerAdapter[T client.Object] interface {
 	// subject returns the kind and its fields.
 	subject() review.Subject
 	// newObject returns an empty object.
 	newObject() T
-	// parts returns the metadata and a pointer to the spec of an object: the parts that a webhook decodes and changes.
+	// parts returns the metadata and a pointer to the spec of an object: the parts that a
+	// webhook decodes and changes.
 	parts(T) (metadata *metav1.ObjectMeta, spec any)
-	// toClaim converts an object to the ledger's claim: key, pool, token, and owned or exactly requested ranges.
+	// toClaim converts an object to the ledger's claim: key, pool, token, and owned or
+	// exactly requested ranges.
 	toClaim(T) ledger.Claim
-	// findFaults returns violations of rules that need no other object, and of the rules for updates; old is nil for a create.
+	// findFaults returns violations of rules that need no other object, and of the rules
+	// for updates; old is nil for a create.
 	findFaults(old, o T) field.ErrorList
-	// readLedgerPool reads a pool for the ledger. Errors: *ledger.NoPoolError, *ledger.NotServingError.
+	// readLedgerPool reads a pool for the ledger. Errors: *ledger.NoPoolError,
+	// *ledger.NotServingError.
 	readLedgerPool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error)
 }
 
 // managedChecker is implemented by adapters of kinds that other providers serve too.
 type managedChecker[T client.Object] interface {
-	// isManaged reports whether an object requests or records an address of a pool of this manager.
+	// isManaged reports whether an object requests or records an address of a pool of
+	// this manager.
 	isManaged(T) bool
 }
 
-// referenceWarner is implemented by adapters of kinds whose references have ignored parts.
+// referenceWarner is implemented by adapters of kinds whose references have ignored
+// parts.
 type referenceWarner[T client.Object] interface {
 	// findIgnored returns one warning for each ignored part of the references.
 	findIgnored(T) []string
 }
 
-// ownerWebhooks is the part of the webhooks that claims and address objects, the owners of addresses, share.
+// ownerWebhooks is the part of the webhooks that claims and address objects, the owners
+// of addresses, share.
 type ownerWebhooks[T client.Object] struct {
 	ownerAdapter[T]
 	managed      managedChecker[T]  // nil if all objects are managed
@@ -70,7 +78,8 @@ func newOwnerWebhooks[T client.Object](o Options, adapter ownerAdapter[T], expla
 
 func (k *ownerWebhooks[T]) isManaged(o T) bool { return k.managed == nil || k.managed.isManaged(o) }
 
-// decode decodes an object. The status of an object that is not stored yet is dropped, as the API server does.
+// decode decodes an object. The status of an object that is not stored yet is dropped, as
+// the API server does.
 func (k *ownerWebhooks[T]) decode(raw []byte, stored bool) (T, error) {
 	o := k.newObject()
 	if stored {
@@ -91,7 +100,8 @@ func (k *ownerWebhooks[T]) decodeRequest(req *admission.Request) (o, old T, err 
 	if o, err = k.decode(req.Object.Raw, false); err != nil {
 		return o, old, err
 	}
-	// An object that is not stored yet may lack its namespace and its name: the request has both.
+	// An object that is not stored yet may lack its namespace and its name: the request
+	// has both.
 	o.SetNamespace(req.Namespace)
 	if o.GetName() == "" {
 		o.SetName(req.Name)
@@ -109,8 +119,8 @@ func storesObject(req *admission.Request) bool {
 
 func isDryRun(req *admission.Request) bool { return req.DryRun != nil && *req.DryRun }
 
-// mutateWith answers a create or update of an object without deletionTimestamp: mutate answers for a managed object, and ignored parts of new references
-// cause warnings.
+// mutateWith answers a create or update of an object without deletionTimestamp: mutate
+// answers for a managed object, and ignored parts of new references cause warnings.
 func (k *ownerWebhooks[T]) mutateWith(
 	ctx context.Context, req *admission.Request, mutate func(ctx context.Context, req *admission.Request, o, old T) (admission.Response, error),
 ) (admission.Response, error) {
@@ -133,10 +143,12 @@ func (k *ownerWebhooks[T]) mutateWith(
 	return response.WithWarnings(ignored...), nil
 }
 
-// checkNotStored denies the create of an object whose name is taken, as the API server would after a grant: the grant would stay open for two minutes. The
-// denial is right whatever happens meanwhile, because a live read during the create has found the object. Objects that are applied are not checked: the API
-// server turns the create into an update if the object has been stored since. Without an answer of the API server the create goes on. Only the leader, which
-// would grant, checks.
+// checkNotStored denies the create of an object whose name is taken, as the API server
+// would after a grant: the grant would stay open for two minutes. The denial is right
+// whatever happens meanwhile, because a live read during the create has found the object.
+// Objects that are applied are not checked: the API server turns the create into an
+// update if the object has been stored since. Without an answer of the API server the
+// create goes on. Only the leader, which would grant, checks.
 func (k *ownerWebhooks[T]) checkNotStored(ctx context.Context, o T) error {
 	key, stored := client.ObjectKeyFromObject(o), k.newObject()
 	isApplied := func(m metav1.ManagedFieldsEntry) bool { return m.Operation == metav1.ManagedFieldsOperationApply }
@@ -159,7 +171,8 @@ func (k *ownerWebhooks[T]) recordFields(o T) fields {
 	return readFields(o, spec)
 }
 
-// respond allows a request with the patch from the recorded fields to those of the changed object, and remembers the answer.
+// respond allows a request with the patch from the recorded fields to those of the
+// changed object, and remembers the answer.
 func (k *ownerWebhooks[T]) respond(before fields, o T) (admission.Response, error) {
 	after := k.recordFields(o)
 	p, err := before.diff(after)
@@ -172,16 +185,18 @@ func (k *ownerWebhooks[T]) respond(before fields, o T) (admission.Response, erro
 	return admission.Patched("", p...), nil
 }
 
-// newRequest returns the request of an object. Ranges is set by askLedger; for a stored claim the caller adds UID, Version and, without a pool, the routing domain.
-// The routing domain that a created object records is of another cluster or of its author.
+// newRequest returns the request of an object. Ranges is set by askLedger; for a stored
+// claim the caller adds UID, Version and, without a pool, the routing domain. The routing
+// domain that a created object records is of another cluster or of its author.
 func (k *ownerWebhooks[T]) newRequest(req *admission.Request, o T) ledger.Request {
 	c := k.toClaim(o)
 	return ledger.Request{Claim: c.Key, OwnerClaim: c.OwnerClaim, RequestUID: string(req.UID), Pool: c.Pool, Space: o.GetLabels()[v1alpha1.LabelRoutingDomain]}
 }
 
-// askLedger grants a request, or previews the grant in a dry run. It sets q.Ranges to the result of build. If a newer version
-// of the pool could change a denial, or an admitted update of the pool has not been observed (the cached pool may be outdated), askLedger reads the pool from
-// the API server and asks with that version.
+// askLedger grants a request, or previews the grant in a dry run. It sets q.Ranges to the
+// result of build. If a newer version of the pool could change a denial, or an admitted
+// update of the pool has not been observed (the cached pool may be outdated), askLedger
+// reads the pool from the API server and asks with that version.
 func (k *ownerWebhooks[T]) askLedger(ctx context.Context, q *ledger.Request, dryRun bool, build func(pools client.Reader) ([]ledger.RangeRequest, error)) (ledger.Grant, error) {
 	ask := func(pools client.Reader) (g ledger.Grant, err error) {
 		if q.Ranges, err = build(pools); err != nil {
@@ -211,7 +226,8 @@ func (k *ownerWebhooks[T]) askLedger(ctx context.Context, q *ledger.Request, dry
 	return ask(k.live)
 }
 
-// dependsOnPool reports whether a newer version of the pool could change the result err. An owned address stays owned.
+// dependsOnPool reports whether a newer version of the pool could change the result err.
+// An owned address stays owned.
 func dependsOnPool(err error) bool {
 	var (
 		missing  *ledger.NoPoolError
@@ -230,8 +246,9 @@ func dependsOnPool(err error) bool {
 	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &paused) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) || errors.As(err, &failure)
 }
 
-// buildAnnotations returns the annotations for a grant, "" for an annotation to remove. Without a grant, token, origin and routing domain are removed. The grant of a call
-// that has ended is withdrawn: no object will have the token.
+// buildAnnotations returns the annotations for a grant, "" for an annotation to remove.
+// Without a grant, token, origin and routing domain are removed. The grant of a call that
+// has ended is withdrawn: no object will have the token.
 func (k *ownerWebhooks[T]) buildAnnotations(ctx context.Context, g *ledger.Grant, requests []ledger.RangeRequest) (map[string]string, error) {
 	if g == nil {
 		return map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "", v1alpha1.AnnotationGrantedDomain: ""}, nil
@@ -249,8 +266,9 @@ func (k *ownerWebhooks[T]) buildAnnotations(ctx context.Context, g *ledger.Grant
 	}, nil
 }
 
-// setAnnotationsOfCreate sets the annotations of a created object. An object with an origin is restored from a backup: its TenantCluster or Service was
-// restored with a new UID, so the annotations with the old UIDs are removed.
+// setAnnotationsOfCreate sets the annotations of a created object. An object with an
+// origin is restored from a backup: its TenantCluster or Service was restored with a new
+// UID, so the annotations with the old UIDs are removed.
 func setAnnotationsOfCreate(o metav1.Object, annotations map[string]string) {
 	if o.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" {
 		annotations[v1alpha1.AnnotationTenantUID], annotations[novaedgev1.AnnotationServiceUID] = "", ""
@@ -258,7 +276,8 @@ func setAnnotationsOfCreate(o metav1.Object, annotations map[string]string) {
 	setAnnotations(o, annotations)
 }
 
-// restoreAnnotations restores absent annotations of a stored allocation. A token that an update adds is removed.
+// restoreAnnotations restores absent annotations of a stored allocation. A token that an
+// update adds is removed.
 func restoreAnnotations(stored, updated metav1.Object) {
 	annotations := findAbsent(updated, stored, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationChosen, v1alpha1.AnnotationGrantedDomain)
 	if stored.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
@@ -278,7 +297,8 @@ func findAbsent(updated, stored metav1.Object, keys ...string) map[string]string
 	return values
 }
 
-// checkAddsNothing denies an update by which a deleted or moved object would add ranges, a token, a pool or an owner. Such an object may give up ranges.
+// checkAddsNothing denies an update by which a deleted or moved object would add ranges,
+// a token, a pool or an owner. Such an object may give up ranges.
 func (k *ownerWebhooks[T]) checkAddsNothing(old, o T) error {
 	was, is := k.toClaim(old), k.toClaim(o)
 	for _, r := range is.Ranges {
@@ -299,11 +319,13 @@ func (k *ownerWebhooks[T]) checkAddsNothing(old, o T) error {
 	return nil
 }
 
-// domainPath is the path of the annotation that records the routing domain of the addresses of an object.
+// domainPath is the path of the annotation that records the routing domain of the
+// addresses of an object.
 var domainPath = field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrantedDomain)
 
-// checkDomain denies an update that changes the recorded routing domain of an object, unless it records the routing domain in which the object owns its
-// addresses: a record may be missing, or changed while the webhooks were not installed.
+// checkDomain denies an update that changes the recorded routing domain of an object,
+// unless it records the routing domain in which the object owns its addresses: a record
+// may be missing, or changed while the webhooks were not installed.
 func (k *ownerWebhooks[T]) checkDomain(ctx context.Context, old, o T) error {
 	recorded := o.GetAnnotations()[v1alpha1.AnnotationGrantedDomain]
 	if recorded == "" || recorded == old.GetAnnotations()[v1alpha1.AnnotationGrantedDomain] {
@@ -322,7 +344,8 @@ func (k *ownerWebhooks[T]) checkDomain(ctx context.Context, old, o T) error {
 	return nil
 }
 
-// warnLabel warns of a label that names another routing domain than that of the addresses of an object.
+// warnLabel warns of a label that names another routing domain than that of the addresses
+// of an object.
 func warnLabel(o metav1.Object, domain string) []string {
 	named, has := o.GetLabels()[v1alpha1.LabelRoutingDomain]
 	if !has || named == domain {
@@ -331,8 +354,9 @@ func warnLabel(o metav1.Object, domain string) []string {
 	return []string{fmt.Sprintf("label %s is %q, and has no effect: the addresses are in routing domain %q, that of the pool: correct or omit the label", v1alpha1.LabelRoutingDomain, named, domain)}
 }
 
-// checkSpaceUnchanged protects the label of an object with addresses and without a pool, which names the routing domain of its addresses to people and programs.
-// The label cannot be changed, and an object that leaves its pool must have the label.
+// checkSpaceUnchanged protects the label of an object with addresses and without a pool,
+// which names the routing domain of its addresses to people and programs. The label
+// cannot be changed, and an object that leaves its pool must have the label.
 func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) error {
 	was, is := k.toClaim(old), k.toClaim(o)
 	label := field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain)
@@ -358,7 +382,8 @@ func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) er
 	return err
 }
 
-// readDomain returns the routing domain of an object that does not record it: that of its pool or, if the pool is missing, of its label.
+// readDomain returns the routing domain of an object that does not record it: that of its
+// pool or, if the pool is missing, of its label.
 func (k *ownerWebhooks[T]) readDomain(ctx context.Context, c ledger.Claim) (string, error) {
 	pool, err := k.readLedgerPool(ctx, c.Pool, k.cached)
 	missing := (*ledger.NoPoolError)(nil)
@@ -371,14 +396,17 @@ func (k *ownerWebhooks[T]) readDomain(ctx context.Context, c ledger.Claim) (stri
 	return pool.Space, err
 }
 
-// checkToken requires the open grant of an object with ranges and a token. uid and version identify the stored claim; a create has "" and 0, since
-// the API server may store the object under another UID.
+// checkToken requires the open grant of an object with ranges and a token. uid and
+// version identify the stored claim; a create has "" and 0, since the API server may
+// store the object under another UID.
 func (k *ownerWebhooks[T]) checkToken(ctx context.Context, c ledger.Claim, uid string, version uint64) error {
 	err := k.ledger.CheckGrant(ctx, c, uid, version)
 	switch {
 	case uid == "" && errors.Is(err, ledger.ErrNoGrant):
-		// The object was restored from a backup, with addresses and an old token. The first mutating call failed, and the API server skipped the second
-		// call because the object had addresses, token and origin already (review.Entry). A new create may succeed.
+		// The object was restored from a backup, with addresses and an old token. The
+		// first mutating call failed, and the API server skipped the second call because
+		// the object had addresses, token and origin already (review.Entry). A new create
+		// may succeed.
 		return &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second,
 			Reason: fmt.Sprintf("%s comes with a token in annotation %s that has no open grant: the first call to the allocator failed, "+
 				"or another webhook or client has changed the allocator's answer", describeRanges(c), v1alpha1.AnnotationGrant)}
@@ -388,9 +416,12 @@ func (k *ownerWebhooks[T]) checkToken(ctx context.Context, c ledger.Claim, uid s
 	return err
 }
 
-// awaitsPool reports whether an object without a token may be stored because its pool is not observed yet: the pool may be new, and the object becomes an
-// owner (package state, "Stored objects count") as soon as the pool is observed. Only the leader can tell, because it has observed each pool from which it has allocated. On another replica the error is a
-// *ledger.NotServingError, upon which package review forwards the call to the leader.
+// awaitsPool reports whether an object without a token may be stored because its pool is
+// not observed yet: the pool may be new, and the object becomes an owner (package state,
+// "Stored objects count") as soon as the pool is observed. Only the leader can tell,
+// because it has observed each pool from which it has allocated. On another replica the
+// error is a *ledger.NotServingError, upon which package review forwards the call to the
+// leader.
 func (k *ownerWebhooks[T]) awaitsPool(c ledger.Claim) (bool, error) {
 	if c.Pool.Name == "" || k.ledger.HasObserved(c.Pool, 0) {
 		return false, nil
@@ -398,8 +429,8 @@ func (k *ownerWebhooks[T]) awaitsPool(c ledger.Claim) (bool, error) {
 	return true, k.ledger.CheckLeads()
 }
 
-// newMissingTokenError returns the denial of an object with ranges and without a token: the pool appeared after the mutating call, or the mutating webhook was not
-// called.
+// newMissingTokenError returns the denial of an object with ranges and without a token:
+// the pool appeared after the mutating call, or the mutating webhook was not called.
 func newMissingTokenError(c ledger.Claim) error {
 	return &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second,
 		Reason: fmt.Sprintf("%s comes without annotation %s", describeRanges(c), v1alpha1.AnnotationGrant)}
@@ -418,8 +449,9 @@ func describeRanges(c ledger.Claim) string {
 	return what
 }
 
-// findAllocationFaults returns changes of the annotations of a stored allocation. A claim without origin has no allocation yet; the reconciler
-// writes the origin "adopted" when the claim becomes an owner. A token is never added by an update.
+// findAllocationFaults returns changes of the annotations of a stored allocation. A claim
+// without origin has no allocation yet; the reconciler writes the origin "adopted" when
+// the claim becomes an owner. A token is never added by an update.
 func findAllocationFaults(old, updated metav1.Object) field.ErrorList {
 	grant := field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrant)
 	if old.GetAnnotations()[v1alpha1.AnnotationGrant] == "" && updated.GetAnnotations()[v1alpha1.AnnotationGrant] != "" {

@@ -16,8 +16,10 @@ import (
 // patch collects JSON patch operations (RFC 6902).
 type patch []jsonpatch.JsonPatchOperation
 
-// fields are the fields of an object that a webhook may change. A patch is the difference of these fields before and after the change, field by field below
-// spec and entry by entry below metadata: the difference of two whole marshalled objects would also remove fields that this version does not know.
+// fields are the fields of an object that a webhook may change. A patch is the difference
+// of these fields before and after the change, field by field below spec and entry by
+// entry below metadata: the difference of two whole marshalled objects would also remove
+// fields that this version does not know.
 type fields struct {
 	labels, annotations map[string]string
 	finalizers          []string
@@ -125,9 +127,11 @@ func setAnnotations(o metav1.Object, values map[string]string) {
 	o.SetAnnotations(annotations)
 }
 
-// removeManagedFields removes the managedFields of an object that is created without apply. managedFields serve apply; without them the API server keeps
-// none until the first apply, which records earlier fields under "before-first-apply". managedFields are half of an object, and are read and compared at
-// each write: for claims without apply, removal saves a third of the API server's work.
+// removeManagedFields removes the managedFields of an object that is created without
+// apply. managedFields serve apply; without them the API server keeps none until the
+// first apply, which records earlier fields under "before-first-apply". managedFields are
+// half of an object, and are read and compared at each write: for claims without apply,
+// removal saves a third of the API server's work.
 func removeManagedFields(o metav1.Object) {
 	owners := o.GetManagedFields()
 	_, applied := o.GetAnnotations()[corev1.LastAppliedConfigAnnotation]

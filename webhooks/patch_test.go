@@ -25,7 +25,8 @@ func patchFrom(t *testing.T, before fields, a *v1alpha1.IPAllocation) patch {
 	return p
 }
 
-// given applies what the webhook would answer for a range to a claim, as the API server does.
+// given applies what the webhook would answer for a range to a claim, as the API server
+// does.
 func given(t *testing.T, object, first, last string) (string, []string) {
 	t.Helper()
 	a, err := allocations.decode([]byte(object), false)
@@ -193,7 +194,8 @@ func addresses(first, last string) allocator.Range {
 	return allocator.Range{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
 }
 
-// The reconciler may have given the range to the stored claim before the update that requests the same range: nothing is left to grant.
+// The reconciler may have given the range to the stored claim before the update that
+// requests the same range: nothing is left to grant.
 func TestPatch_NothingGranted(t *testing.T) {
 	a, err := allocations.decode([]byte(`{"spec":{`+spec+`,"count":4,"pinnedRange":{"startAddress":"10.40.0.1","endAddress":"10.40.0.4"}}}`), false)
 	if err != nil {
@@ -208,7 +210,8 @@ func TestPatch_NothingGranted(t *testing.T) {
 	}
 }
 
-// Another webhook changes the object after the answer. want is the error; "" if the change does not matter.
+// Another webhook changes the object after the answer. want is the error; "" if the
+// change does not matter.
 func TestAnswer_Changed(t *testing.T) {
 	const object = `{"metadata": {"name": "web", "labels": {"mine": "a"}, "annotations": {"mine": "b"}}, "spec": {"poolRef": {"name": "p"}, "type": "nodes", "tenantClusterRef": {"name": "web", "namespace": "team"}}}`
 	a, err := allocations.decode([]byte(object), false)

@@ -30,17 +30,19 @@ type poolAdapter[P client.Object] interface {
 	subject() review.Subject
 	// empty returns an empty pool.
 	empty() P
-	// pool converts a pool for the ledger. An invalid pool offers no addresses and carries its fault.
+	// pool converts a pool for the ledger. An invalid pool offers no addresses and
+	// carries its fault.
 	pool(P) ledger.Pool
-	// finalizer returns the finalizer that keeps a new pool stored while addresses of the pool are owned. A pool that is not managed yet gets the finalizer
-	// later: "".
+	// finalizer returns the finalizer that keeps a new pool stored while addresses of the
+	// pool are owned. A pool that is not managed yet gets the finalizer later: "".
 	finalizer(P) string
 	// sameOffer reports whether an update leaves the offered addresses unchanged.
 	sameOffer(old, p P) bool
-	// faults returns violations of rules that need no other object. An update (updating) is not denied for violations of the stored pool.
+	// faults returns violations of rules that need no other object. An update (updating)
+	// is not denied for violations of the stored pool.
 	faults(old, p P, updating bool) field.ErrorList
-	// warnings describe settings that are valid but most likely unintended. describeOwner describes the owner of an address in the
-	// routing domain; "" for a free address.
+	// warnings describe settings that are valid but most likely unintended. describeOwner
+	// describes the owner of an address in the routing domain; "" for a free address.
 	warnings(p P, describeOwner func(netip.Addr) string) []string
 	// announces reports whether the cluster announces the addresses of the pool: then a
 	// Node must have none of them.
@@ -59,8 +61,9 @@ type pools[P client.Object] struct {
 	log     logr.Logger
 }
 
-// mutate adds the finalizer to a new pool. A stored pool allocates at once. If a reconciler added the finalizer later, a DELETE before that, while no replica
-// answers the webhook, would remove a pool in use.
+// mutate adds the finalizer to a new pool. A stored pool allocates at once. If a
+// reconciler added the finalizer later, a DELETE before that, while no replica answers
+// the webhook, would remove a pool in use.
 func (n *pools[P]) mutate(_ context.Context, req *admission.Request) (admission.Response, error) {
 	if req.Operation != admissionv1.Create {
 		return admission.Allowed(""), nil
@@ -132,8 +135,10 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		n.warnings(pool, describeOwner), n.cluster.warnings(ctx, changed, n.announces()), n.warnOverlaps(changed), n.warnOwned(changed))...), nil
 }
 
-// readStored reads the stored pool that an update claims to replace. A caller without a client certificate can invent an old version, so the old
-// version is read: from the informers if the informers have the version, otherwise from the API server. The result is the old version or a later version.
+// readStored reads the stored pool that an update claims to replace. A caller without a
+// client certificate can invent an old version, so the old version is read: from the
+// informers if the informers have the version, otherwise from the API server. The result
+// is the old version or a later version.
 func (n *pools[P]) readStored(ctx context.Context, key ledger.Key, old P) (P, error) {
 	if stored, err := readPool(ctx, key, n.cached, n.empty()); err == nil && isVersion(stored, old) {
 		return stored, nil
@@ -186,8 +191,8 @@ func (n *pools[P]) warnOwned(pool ledger.Pool) []string {
 	return []string{fmt.Sprintf("pool %s offers addresses that are not free: %s", pool.Key, conflict.SeenFrom(pool.Key.Place()))}
 }
 
-// isNamespaceTerminating reports whether a namespace is terminating. An unreadable namespace counts as terminating, so the delete is allowed. Error:
-// errTooManyReads.
+// isNamespaceTerminating reports whether a namespace is terminating. An unreadable
+// namespace counts as terminating, so the delete is allowed. Error: errTooManyReads.
 func (n *pools[P]) isNamespaceTerminating(ctx context.Context, namespace string) (bool, error) {
 	if namespace == "" {
 		return false, nil
@@ -223,7 +228,8 @@ func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.R
 	return into, nil
 }
 
-// readLedgerPool reads a pool and converts it for the ledger. Errors: *ledger.NoPoolError, *ledger.NotServingError.
+// readLedgerPool reads a pool and converts it for the ledger. Errors:
+// *ledger.NoPoolError, *ledger.NotServingError.
 func readLedgerPool[P client.Object](ctx context.Context, adapter poolAdapter[P], k ledger.Key, pools client.Reader) (ledger.Pool, error) {
 	p, err := readPool(ctx, k, pools, adapter.empty())
 	if err != nil {

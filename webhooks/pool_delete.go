@@ -22,26 +22,32 @@ import (
 )
 
 const (
-	// maxOwnerReads bounds the owners that one DELETE of a pool reads live. Further owners are checked in the informers alone.
+	// maxOwnerReads bounds the owners that one DELETE of a pool reads live. Further
+	// owners are checked in the informers alone.
 	maxOwnerReads = 64
-	// ownersPatience is how long the denial of a DELETE waits for owners to be deleted: tools that prune delete a pool and its claims at the same
-	// time, and the ProxyVIP of a deleted Service is deleted a moment later. A DELETE whose owners all leave already waits for nothing but live reads.
+	// ownersPatience is how long the denial of a DELETE waits for owners to be deleted:
+	// tools that prune delete a pool and its claims at the same time, and the ProxyVIP of
+	// a deleted Service is deleted a moment later. A DELETE whose owners all leave
+	// already waits for nothing but live reads.
 	ownersPatience = 3 * time.Second
 	ownersPoll     = 20 * time.Millisecond
-	// maxWaitingDeletes bounds the waiting denials for one kind of pool. Above the bound, a DELETE is denied at once.
+	// maxWaitingDeletes bounds the waiting denials for one kind of pool. Above the bound,
+	// a DELETE is denied at once.
 	maxWaitingDeletes = 16
 )
 
-// validateDelete denies the deletion of a pool with owners that stay. An owner leaves if one of these holds:
+// validateDelete denies the deletion of a pool with owners that stay. An owner leaves if
+// one of these holds:
 //
 //	the owner has a deletionTimestamp, or is gone
 //	the TenantCluster that releases the owner has a deletionTimestamp
 //	a tool that applied owner and pool as one set deletes both, in any order
 //
-// A pool in a namespace that is being deleted, or that cannot be read, is always accepted.
+// A pool in a namespace that is being deleted, or that cannot be read, is always
+// accepted.
 //
-// The pool's finalizer keeps the pool until all owners are gone, and a pool that is being deleted allocates nothing. Without this webhook the finalizer
-// alone keeps the pool.
+// The pool's finalizer keeps the pool until all owners are gone, and a pool that is being
+// deleted allocates nothing. Without this webhook the finalizer alone keeps the pool.
 func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	if req.Operation != admissionv1.Delete {
 		return admission.Allowed(""), nil
@@ -71,8 +77,9 @@ func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (
 	return admission.Response{}, &poolInUse{pool: key, owners: counts, kinds: n.owners.kinds}
 }
 
-// allOwnersLeave reports whether all staying owners leave, according to the informers or to a live read of the owner. A patient call waits up to
-// ownersPatience for owners to be deleted. The first owner that stays ends the reads.
+// allOwnersLeave reports whether all staying owners leave, according to the informers or
+// to a live read of the owner. A patient call waits up to ownersPatience for owners to be
+// deleted. The first owner that stays ends the reads.
 func (n *pools[P]) allOwnersLeave(ctx context.Context, pool P, staying []ledger.Owner, patient bool) bool {
 	if patient {
 		select {
@@ -121,8 +128,10 @@ type ownerKind struct {
 	empty func() client.Object
 }
 
-// setMarks are the labels and annotations of tools that apply and prune a set of objects. These tools delete a pool before its claims: Flux deletes in
-// the reverse order of kinds, kubectl prunes the kinds of an ApplySet in random order and stops at the first error, Helm deletes in the order of kinds.
+// setMarks are the labels and annotations of tools that apply and prune a set of objects.
+// These tools delete a pool before its claims: Flux deletes in the reverse order of
+// kinds, kubectl prunes the kinds of an ApplySet in random order and stops at the first
+// error, Helm deletes in the order of kinds.
 var setMarks = []struct {
 	in   func(metav1.Object) map[string]string
 	keys []string
@@ -142,7 +151,8 @@ func sameSet(a, b metav1.Object) bool {
 	return false
 }
 
-// inSetWith reports whether a tool applied a pool and its owner as parts of one set, as far as the informers show.
+// inSetWith reports whether a tool applied a pool and its owner as parts of one set, as
+// far as the informers show.
 func (r owners) inSetWith(ctx context.Context, pool metav1.Object, o ledger.Owner) bool {
 	kind, known := r.kinds[o.Key.Resource]
 	if !known || !sameSet(pool, pool) { // the pool is in no set
@@ -153,8 +163,8 @@ func (r owners) inSetWith(ctx context.Context, pool metav1.Object, o ledger.Owne
 	return err == nil && string(stored.GetUID()) == o.UID && sameSet(pool, stored)
 }
 
-// isLeaving reports whether an owner is gone, is being deleted, or is released by a TenantCluster that is being deleted. An owner that cannot be read
-// stays.
+// isLeaving reports whether an owner is gone, is being deleted, or is released by a
+// TenantCluster that is being deleted. An owner that cannot be read stays.
 func (r owners) isLeaving(ctx context.Context, o ledger.Owner) bool {
 	kind, known := r.kinds[o.Key.Resource]
 	if !known {

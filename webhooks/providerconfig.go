@@ -16,8 +16,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// Tenants adds the webhooks of ProviderConfigs. A TenantCluster that names a ProviderConfig without a namespace means the ProviderConfig in
-// defaultNamespace.
+// Tenants adds the webhooks of ProviderConfigs. A TenantCluster that names a
+// ProviderConfig without a namespace means the ProviderConfig in defaultNamespace.
 func Tenants(defaultNamespace string) API {
 	return func(o Options, hooks map[string]review.Hook) {
 		p := &providerConfigs{live: o.Live, defaultNamespace: defaultNamespace}
@@ -30,7 +30,8 @@ func Tenants(defaultNamespace string) API {
 	}
 }
 
-// providerConfigs validates ProviderConfigs by the rules of the CRD of this repository: a cluster with Butler has the CRD of Butler instead.
+// providerConfigs validates ProviderConfigs by the rules of the CRD of this repository: a
+// cluster with Butler has the CRD of Butler instead.
 type providerConfigs struct {
 	live             client.Reader
 	defaultNamespace string
@@ -87,8 +88,9 @@ func findProviderFaults(s v1alpha1.ProviderConfigSpec) (faults field.ErrorList) 
 	return faults
 }
 
-// validateDelete denies the deletion of a ProviderConfig that a staying TenantCluster names, except in a terminating namespace. If TenantClusters or the
-// namespace cannot be read, the deletion is allowed.
+// validateDelete denies the deletion of a ProviderConfig that a staying TenantCluster
+// names, except in a terminating namespace. If TenantClusters or the namespace cannot be
+// read, the deletion is allowed.
 func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	if req.Operation != admissionv1.Delete {
 		return admission.Allowed(""), nil

@@ -9,8 +9,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 )
 
-// warnForeignPools warns of references of a ProviderConfig to NetworkPools in other namespaces: the field namespace is not in the schema, which keeps unknown
-// fields, and the pools of tenants are in the manager's namespace.
+// warnForeignPools warns of references of a ProviderConfig to NetworkPools in other
+// namespaces: the field namespace is not in the schema, which keeps unknown fields, and
+// the pools of tenants are in the manager's namespace.
 func warnForeignPools(raw []byte, namespace string) (warnings []string) {
 	var config struct {
 		Spec struct {

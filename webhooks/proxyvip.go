@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// proxyVIPs adapts ProxyVIPs: the allocation is spec.address and spec.ipv6Address. A VIP whose request cannot be met is denied.
+// proxyVIPs adapts ProxyVIPs: the allocation is spec.address and spec.ipv6Address. A VIP
+// whose request cannot be met is denied.
 type proxyVIPs struct{}
 
 func (proxyVIPs) subject() review.Subject {

@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// firstEntrySuffix ends the path of a mutating webhook's first entry, whose failurePolicy is Ignore.
+// firstEntrySuffix ends the path of a mutating webhook's first entry, whose failurePolicy
+// is Ignore.
 const firstEntrySuffix = "/first"
 
 const (
@@ -28,7 +29,8 @@ const (
 	verbValidateDelete = "validate-delete"
 )
 
-// Paths that Register mounts, where the API is served. The webhook configurations name them.
+// Paths that Register mounts, where the API is served. The webhook configurations name
+// them.
 var (
 	MutateIPAllocation        = webhookPath(verbMutate, ipAllocations{}.subject().Kind)
 	ValidateIPAllocation      = webhookPath(verbValidate, ipAllocations{}.subject().Kind)
@@ -36,7 +38,8 @@ var (
 	ValidateDeleteNetworkPool = webhookPath(verbValidateDelete, networkPools{}.subject().Kind)
 )
 
-// webhookPath returns the path of a webhook, such as /mutate-butler-butlerlabs-dev-v1alpha1-ipallocation.
+// webhookPath returns the path of a webhook, such as
+// /mutate-butler-butlerlabs-dev-v1alpha1-ipallocation.
 func webhookPath(verb string, kind schema.GroupVersionKind) string {
 	return "/" + strings.Join([]string{verb, strings.ReplaceAll(kind.Group, ".", "-"), kind.Version, strings.ToLower(kind.Kind)}, "-")
 }
@@ -44,7 +47,8 @@ func webhookPath(verb string, kind schema.GroupVersionKind) string {
 // Options are the dependencies of the webhooks.
 type Options struct {
 	Ledger *ledger.Ledger
-	// APIs are served by this replica. Calls for Others are forwarded to a replica that serves these APIs.
+	// APIs are served by this replica. Calls for Others are forwarded to a replica that
+	// serves these APIs.
 	APIs, Others []API
 	// Cached reads pools from the manager's informers.
 	Cached client.Reader
@@ -52,9 +56,11 @@ type Options struct {
 	Live client.Reader
 	// Clusters are the Clusters of Cluster API.
 	Clusters metal3.Clusters
-	// Tenants reports whether TenantClusters are served. Otherwise TenantClusters must not be read.
+	// Tenants reports whether TenantClusters are served. Otherwise TenantClusters must
+	// not be read.
 	Tenants bool
-	// Identity is the name of this replica in the journal. Peers calls other replicas at the addresses in their identities; nil without other replicas.
+	// Identity is the name of this replica in the journal. Peers calls other replicas at
+	// the addresses in their identities; nil without other replicas.
 	Identity string
 	Peers    *http.Client
 	// Stopping is closed when this replica begins to stop; nil for never.
@@ -129,13 +135,15 @@ func addClaim[T client.Object](o Options, hooks map[string]review.Hook, adapter 
 	addOwner(o, hooks, k.ownerWebhooks, k.mutate, k.validate)
 }
 
-// addAddressObject adds the webhooks of an address object. Kubernetes has IPAddresses too, so kubectl explain needs the group.
+// addAddressObject adds the webhooks of an address object. Kubernetes has IPAddresses
+// too, so kubectl explain needs the group.
 func addAddressObject[T client.Object](o Options, hooks map[string]review.Hook, adapter ownerAdapter[T]) {
 	k := &addressObjects[T]{newOwnerWebhooks(o, adapter, "ipaddresses."+adapter.subject().Kind.Group)}
 	addOwner(o, hooks, k.ownerWebhooks, k.mutate, k.validate)
 }
 
-// addOwner adds the webhooks of a claim or an address object, and the kind to the owners of pools.
+// addOwner adds the webhooks of a claim or an address object, and the kind to the owners
+// of pools.
 func addOwner[T client.Object](o Options, hooks map[string]review.Hook, k ownerWebhooks[T], mutate, validate review.HookFunc) {
 	s := k.subject()
 	o.ownerKinds[k.toClaim(k.newObject()).Key.Resource] = ownerKind{s.Kind, func() client.Object { return k.newObject() }}
@@ -144,7 +152,8 @@ func addOwner[T client.Object](o Options, hooks map[string]review.Hook, k ownerW
 	addHook(hooks, s, verbValidate, "", validate)
 }
 
-// addPool adds the webhooks of a pool; with deniesDeletion, also the webhook that denies the deletion of a pool in use.
+// addPool adds the webhooks of a pool; with deniesDeletion, also the webhook that denies
+// the deletion of a pool in use.
 func addPool[P client.Object](o Options, hooks map[string]review.Hook, pool poolAdapter[P], deniesDeletion bool) {
 	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, cached: o.Cached, live: o.Live, owners: owners{cached: o.Cached, live: o.Live, kinds: o.ownerKinds, tenants: o.Tenants},
 		cluster: clusterAddressUse{o.Live, o.Log}, waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
@@ -159,7 +168,8 @@ func addHook(hooks map[string]review.Hook, s review.Subject, verb, suffix string
 	hooks[webhookPath(verb, s.Kind)+suffix] = review.Hook{Name: verb + "-" + strings.ToLower(s.Kind.Kind), Subject: s, Func: f}
 }
 
-// unservedFunc returns the function of a webhook whose kind this replica does not serve. Another replica may serve the kind while an API is being switched on or off.
+// unservedFunc returns the function of a webhook whose kind this replica does not serve.
+// Another replica may serve the kind while an API is being switched on or off.
 func unservedFunc(kind string) review.HookFunc {
 	return func(context.Context, *admission.Request) (admission.Response, error) {
 		return admission.Response{}, &ledger.NotServingError{RetryAfter: time.Second,

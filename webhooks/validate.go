@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// validate denies a claim that differs from its grant, and changes of a stored allocation.
+// validate denies a claim that differs from its grant, and changes of a stored
+// allocation.
 func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	c, old, err := k.decodeRequest(req)
 	if err != nil || !storesObject(req) || !k.isManaged(c) {
@@ -69,8 +70,8 @@ func (k *claims[T]) validateUpdate(ctx context.Context, req *admission.Request, 
 	return k.validateGrant(ctx, req, c, string(old.GetUID()), object.ResourceVersion(old))
 }
 
-// validateGrant requires an open grant for the ranges of a claim. uid and version identify the stored claim; a create has "" and 0, since its UID is a
-// candidate only.
+// validateGrant requires an open grant for the ranges of a claim. uid and version
+// identify the stored claim; a create has "" and 0, since its UID is a candidate only.
 func (k *claims[T]) validateGrant(ctx context.Context, req *admission.Request, c T, uid string, version uint64) (admission.Response, error) {
 	claim := k.toClaim(c)
 	if len(claim.Ranges) == 0 && claim.Token.IsZero() || isDryRun(req) {
@@ -80,10 +81,12 @@ func (k *claims[T]) validateGrant(ctx context.Context, req *admission.Request, c
 		if awaits, err := k.awaitsPool(claim); awaits {
 			return admission.Allowed(""), err
 		}
-		// The mutating call was not made; or the pool appeared after it; or it let a Metal3 or Cluster API claim with an address be stored without a grant, as
-		// its pool or Cluster is paused (metal3.WaitError). In the last case the
-		// adapter returns that error before the ledger is asked; every other error is dropped, and the answer is the missing token.
-		// Any other error of the preview is not reported here: the next create gets it from its mutating call.
+		// The mutating call was not made; or the pool appeared after it; or it let a
+		// Metal3 or Cluster API claim with an address be stored without a grant, as its
+		// pool or Cluster is paused (metal3.WaitError). In the last case the adapter
+		// returns that error before the ledger is asked; every other error is dropped,
+		// and the answer is the missing token. Any other error of the preview is not
+		// reported here: the next create gets it from its mutating call.
 		q := k.newRequest(req, c)
 		if _, err := k.requestRanges(ctx, &q, c, true); err != nil {
 			if warning, _ := k.admitPending(c, err); warning != "" {

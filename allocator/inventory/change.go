@@ -26,7 +26,8 @@ func (c PoolChange) IsEmpty() bool {
 	return c.CIDR == "" && len(c.Reserve) == 0 && len(c.Unreserve) == 0 && len(c.Ranges) == 0
 }
 
-// NetworkPoolOf returns the stored NetworkPool of a pool, and an error for a pool of another kind.
+// NetworkPoolOf returns the stored NetworkPool of a pool, and an error for a pool of
+// another kind.
 func NetworkPoolOf(p *Pool) (*butlerv1.NetworkPool, error) {
 	stored, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
@@ -40,7 +41,8 @@ func NetworkPoolOf(p *Pool) (*butlerv1.NetworkPool, error) {
 	return stored, nil
 }
 
-// Apply returns a changed copy of a pool. A network that spec.reserved lists already is not added again.
+// Apply returns a changed copy of a pool. A network that spec.reserved lists already is
+// not added again.
 func (c PoolChange) Apply(p *butlerv1.NetworkPool) (*butlerv1.NetworkPool, error) {
 	p = p.DeepCopy()
 	if c.CIDR != "" {
@@ -78,7 +80,8 @@ func (c PoolChange) Apply(p *butlerv1.NetworkPool) (*butlerv1.NetworkPool, error
 	return p, nil
 }
 
-// reserves returns a function that reports whether an entry of spec.reserved is a network.
+// reserves returns a function that reports whether an entry of spec.reserved is a
+// network.
 func reserves(network string) func(butlerv1.ReservedRange) bool {
 	return func(r butlerv1.ReservedRange) bool { return equalNetworks(r.CIDR, network) }
 }
@@ -90,8 +93,9 @@ func equalNetworks(x, y string) bool {
 	return x == y || err1 == nil && err2 == nil && first.Masked() == second.Masked()
 }
 
-// SpecPatch returns the JSON merge patch that changes the spec of a stored pool to the spec of an updated pool; nil if the specs are equal. The patch has only
-// the fields that differ, and null for a removed field. A list in the patch replaces the stored list.
+// SpecPatch returns the JSON merge patch that changes the spec of a stored pool to the
+// spec of an updated pool; nil if the specs are equal. The patch has only the fields that
+// differ, and null for a removed field. A list in the patch replaces the stored list.
 func SpecPatch(stored, updated *butlerv1.NetworkPool) ([]byte, error) {
 	before, err := json.Marshal(map[string]any{"spec": stored.Spec})
 	if err != nil {
@@ -108,7 +112,8 @@ func SpecPatch(stored, updated *butlerv1.NetworkPool) ([]byte, error) {
 	return patch, nil
 }
 
-// DefaultSizes returns the default numbers of addresses per tenant of a pool: for nodes, then for load balancers; nil for a pool without defaults.
+// DefaultSizes returns the default numbers of addresses per tenant of a pool: for nodes,
+// then for load balancers; nil for a pool without defaults.
 func DefaultSizes(p *butlerv1.NetworkPool) []int64 {
 	if p.Spec.TenantAllocation == nil || p.Spec.TenantAllocation.Defaults == nil {
 		return nil

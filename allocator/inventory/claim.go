@@ -49,7 +49,8 @@ type Claim struct {
 	UID    string
 	Pool   Key    // zero for a claim without a pool
 	Domain string // routing domain of the ranges, if the claim records it (DomainGranted); otherwise of its label
-	// DomainGranted: the claim records the routing domain in which its ranges were granted.
+	// DomainGranted: the claim records the routing domain in which its ranges were
+	// granted.
 	DomainGranted bool
 
 	Ranges  []allocator.Range
@@ -62,9 +63,11 @@ type Claim struct {
 	Role    string // value of butlerv1.LabelAllocationRole
 	Created time.Time
 	Since   time.Time // time of the allocation, if the status records the time; otherwise Created
-	// IdleSince is the time in annotation butlerv1.AnnotationIdleSince; zero if the annotation is missing or cannot be parsed.
+	// IdleSince is the time in annotation butlerv1.AnnotationIdleSince; zero if the
+	// annotation is missing or cannot be parsed.
 	IdleSince time.Time
-	// Description is the value of annotation AnnotationDescription. Only a ProxyVIP has Mode and Ports.
+	// Description is the value of annotation AnnotationDescription. Only a ProxyVIP has
+	// Mode and Ports.
 	Description string
 	Mode        novaedgev1.VIPMode
 	Ports       []int32
@@ -85,7 +88,8 @@ type Claim struct {
 // AnnotationDescription is the Kubernetes annotation for a description of an object.
 const AnnotationDescription = "kubernetes.io/description"
 
-// description contains the fields of a Claim that are not in the state.Claim of the object.
+// description contains the fields of a Claim that are not in the state.Claim of the
+// object.
 type description struct {
 	purpose        Purpose
 	tenant, reason string
@@ -99,10 +103,12 @@ type description struct {
 	ports          []int32
 }
 
-// TenantOf returns the tenant of a claim as namespace/name; "" for a claim without a tenant.
+// TenantOf returns the tenant of a claim as namespace/name; "" for a claim without a
+// tenant.
 func TenantOf(o metav1.Object) string { return describe(o).tenant }
 
-// AllocatedAt returns the time at which the range of a claim was allocated; zero if the status does not record the time.
+// AllocatedAt returns the time at which the range of a claim was allocated; zero if the
+// status does not record the time.
 func AllocatedAt(o metav1.Object) time.Time { return describe(o).allocatedAt }
 
 // describe returns the description of a claim.
@@ -162,7 +168,8 @@ func describeProxyVIP(v *novaedgev1.ProxyVIP) description {
 	return d
 }
 
-// setReason sets reason and unreadySince from the named condition, if the condition is present and not True.
+// setReason sets reason and unreadySince from the named condition, if the condition is
+// present and not True.
 func (d *description) setReason(conditions []metav1.Condition, name string) {
 	if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status != metav1.ConditionTrue {
 		d.reason, d.unreadySince = cmp.Or(c.Message, c.Reason), c.LastTransitionTime.Time
@@ -220,19 +227,22 @@ func (i *Inventory) addAddressObject(c state.Claim, o metav1.Object) {
 	i.addClaim(c, description{purpose: PurposeMachine, object: o})
 }
 
-// Claim returns a claim or address object; nil if the Inventory does not contain the object.
+// Claim returns a claim or address object; nil if the Inventory does not contain the
+// object.
 func (i *Inventory) Claim(k Key) *Claim { return i.claims[k] }
 
 // WaitsFor returns the reason of a claim whose pool does not exist.
 func WaitsFor(pool Key) string { return "waits for " + TitleOf(pool) + ", which does not exist" }
 
-// LacksPool reports whether a claim has no range and names a pool that does not exist. The result is false for an unread pool, which may exist (see IsRead).
+// LacksPool reports whether a claim has no range and names a pool that does not exist.
+// The result is false for an unread pool, which may exist (see IsRead).
 func (i *Inventory) LacksPool(c *Claim) bool {
 	return c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.IsRead(c.Pool)
 }
 
-// FindNotOffered describes the addresses that a claim owns and that its pool does not offer, see state.State.FindNotOffered. The result is nil for an unread
-// pool, which may exist (see IsRead).
+// FindNotOffered describes the addresses that a claim owns and that its pool does not
+// offer, see state.State.FindNotOffered. The result is nil for an unread pool, which may
+// exist (see IsRead).
 func (i *Inventory) FindNotOffered(c *Claim) *state.NotOfferedError {
 	e := i.state.FindNotOffered(c.UID)
 	if e == nil || e.PoolMissing() && !i.IsRead(c.Pool) {

@@ -19,12 +19,15 @@
 //	exchange        plans an import, and exports a pool
 //	console         serves the pages
 //
-// An Inventory converts the objects with the code of the manager, and passes them to a state.State, the state machine of the manager. Counts, conflicts and the
-// choice of ranges therefore equal those of the manager, with these exceptions:
+// An Inventory converts the objects with the code of the manager, and passes them to a
+// state.State, the state machine of the manager. Counts, conflicts and the choice of
+// ranges therefore equal those of the manager, with these exceptions:
 //
 //   - claims and grants newer than the objects and the journal that were read are missing
-//   - if the journal could not be read, granted ranges and ranges withheld by the update of a pool are free
+//   - if the journal could not be read, granted ranges and ranges withheld by the update
+//     of a pool are free
 //   - moved ranges without room in the cooldown list of their pool are free
 //
-// The package is pure: the caller reads the objects and passes the time. An Inventory is not safe for concurrent use.
+// The package is pure: the caller reads the objects and passes the time. An Inventory is
+// not safe for concurrent use.
 package inventory

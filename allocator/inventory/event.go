@@ -14,7 +14,8 @@ type Event struct {
 	Last            time.Time
 }
 
-// NewEvent converts a stored event. The fields with the count and the last time depend on the client library of the controller.
+// NewEvent converts a stored event. The fields with the count and the last time depend on
+// the client library of the controller.
 func NewEvent(e *corev1.Event) Event {
 	of := Event{Warning: e.Type == corev1.EventTypeWarning, Reason: e.Reason, Message: e.Message, Count: max(1, e.Count), Last: e.CreationTimestamp.Time}
 	for _, t := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {

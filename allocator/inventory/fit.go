@@ -10,10 +10,12 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 )
 
-// manyDigits is the number of sets from which Fit.Text returns a power of two in place of digits.
+// manyDigits is the number of sets from which Fit.Text returns a power of two in place of
+// digits.
 const manyDigits = 1 << 53
 
-// Fit is the number of sets of ranges that fit into free addresses. Counts saturate at MaxInt64.
+// Fit is the number of sets of ranges that fit into free addresses. Counts saturate at
+// MaxInt64.
 type Fit struct {
 	Sets int64
 	// Exact is the number of sets as a float64, because the number may exceed an int64.
@@ -21,7 +23,8 @@ type Fit struct {
 	// AtLeast reports that Sets is a lower bound: see allocator.SetCount. Left is not
 	// known then, and beyond MaxInt64 free addresses, unless a set has one range.
 	AtLeast bool
-	// Left is the number of free addresses that the sets leave unused. Unfragmented is the number of sets that would fit if the free addresses were one block.
+	// Left is the number of free addresses that the sets leave unused. Unfragmented is
+	// the number of sets that would fit if the free addresses were one block.
 	Left, Unfragmented int64
 	// Largest is the size of the largest block of free addresses.
 	Largest int64
@@ -38,11 +41,13 @@ func (f Fit) Text() string {
 	return strconv.FormatInt(f.Sets, 10)
 }
 
-// IsPrecise reports whether Text returns the exact number of sets. Without the exact number, Left and Unfragmented add no information.
+// IsPrecise reports whether Text returns the exact number of sets. Without the exact
+// number, Left and Unfragmented add no information.
 func (f Fit) IsPrecise() bool { return !f.AtLeast && f.Exact < manyDigits }
 
-// Fits counts the sets of ranges that the pool can still allocate. sizes are the numbers of addresses of the ranges of a set, in the order of their allocation.
-// A claim of an IPPool or a ProxyIPPool has one address of a family.
+// Fits counts the sets of ranges that the pool can still allocate. sizes are the numbers
+// of addresses of the ranges of a set, in the order of their allocation. A claim of an
+// IPPool or a ProxyIPPool has one address of a family.
 func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
 	if p.Key.Resource != butler.ResourceNetworkPool && (len(sizes) != 1 || sizes[0] != 1) {
 		return Fit{}, fmt.Errorf("a claim of %s has one address: count ranges of one address", TitleOf(p.Key))
@@ -50,7 +55,8 @@ func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
 	return CountFits(i.Free(p, 1), p.converted.Policy, sizes)
 }
 
-// CountFits counts the sets of ranges that fit into free addresses if the policy (nil: BestFit) allocates set after set. See Fits for sizes.
+// CountFits counts the sets of ranges that fit into free addresses if the policy (nil:
+// BestFit) allocates set after set. See Fits for sizes.
 func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (f Fit, err error) {
 	perSet := int64(0)
 	for _, size := range sizes {

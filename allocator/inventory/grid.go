@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// Sign is the content of one square of a map. A square is one address or several consecutive addresses.
+// Sign is the content of one square of a map. A square is one address or several
+// consecutive addresses.
 type Sign rune
 
 const (
@@ -106,8 +107,9 @@ func (a Sign) combine(b Sign) Sign {
 	return SignSeveral
 }
 
-// Grid returns the squares of a network, each of 1<<shift addresses. Free addresses not offered by the pool are SignNotOffered. The cost grows with the number
-// of squares and segments.
+// Grid returns the squares of a network, each of 1<<shift addresses. Free addresses not
+// offered by the pool are SignNotOffered. The cost grows with the number of squares and
+// segments.
 func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 	squares := make([]Sign, squareOf(network.First, network.Last, shift)+1)
 	for n := range squares {
@@ -141,7 +143,8 @@ func ShiftFor(r allocator.Range, most int) int {
 	return max(0, length-most)
 }
 
-// SquareAt returns the first address of a square, see squareOf. Precondition: the address exists.
+// SquareAt returns the first address of a square, see squareOf. Precondition: the address
+// exists.
 func SquareAt(first netip.Addr, square, shift int) netip.Addr {
 	a := first.As16()
 	low, high := uint64(square)<<shift, uint64(square)>>(64-shift)
@@ -166,7 +169,8 @@ func difference(a, b netip.Addr) (high, low uint64) {
 	return high, low
 }
 
-// squareOf returns the index of the square that contains an address. The first square begins at first, and each square has 1<<shift addresses.
+// squareOf returns the index of the square that contains an address. The first square
+// begins at first, and each square has 1<<shift addresses.
 func squareOf(first, address netip.Addr, shift int) int {
 	high, low := difference(address, first)
 	if shift >= 64 {
@@ -177,7 +181,8 @@ func squareOf(first, address netip.Addr, shift int) int {
 
 // Start returns the part of a network at which the map of a pool starts:
 //
-//   - the smallest network that contains the used addresses of the pool, if this smallest network is inside the given network
+//   - the smallest network that contains the used addresses of the pool, if this smallest
+//     network is inside the given network
 //   - otherwise, or if the given network has no used address, the given network
 //
 // Used addresses are neither free nor reserved.
@@ -203,10 +208,12 @@ const (
 	joinedBits6 = 32
 )
 
-// Networks lists the networks of the maps of a pool, in address order. Each network is the smallest network that contains its ranges. Each range is in one network:
+// Networks lists the networks of the maps of a pool, in address order. Each network is
+// the smallest network that contains its ranges. Each range is in one network:
 //
 //   - ranges of different families are in different networks
-//   - ranges of one family are in different networks, if a network of both has a shorter prefix than joinedBits4 or joinedBits6
+//   - ranges of one family are in different networks, if a network of both has a shorter
+//     prefix than joinedBits4 or joinedBits6
 func (p *Pool) Networks() (list []allocator.Range) {
 	var joined allocator.Range // from the first to the last address of the last network
 	for _, r := range p.Ranges {
@@ -227,7 +234,8 @@ func (p *Pool) Networks() (list []allocator.Range) {
 	return list
 }
 
-// Enclosing returns the smallest network that contains every range of the same address family as ranges[0]. Precondition: ranges is not empty.
+// Enclosing returns the smallest network that contains every range of the same address
+// family as ranges[0]. Precondition: ranges is not empty.
 func Enclosing(ranges []allocator.Range) allocator.Range {
 	first, last := ranges[0].First, ranges[0].Last
 	for _, r := range ranges {

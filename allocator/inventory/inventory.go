@@ -45,7 +45,8 @@ type Inventory struct {
 	clusters    Clusters
 }
 
-// New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.
+// New returns an Inventory without objects. grants are the entries of the journal, read
+// before the objects; nil if the journal could not be read.
 func New(now time.Time, grants []journal.Entry) *Inventory {
 	i := &Inventory{
 		now: now, knowsGrants: grants != nil, pools: map[Key]*Pool{}, claims: map[Key]*Claim{}, unread: map[string]string{},
@@ -58,7 +59,8 @@ func New(now time.Time, grants []journal.Entry) *Inventory {
 	return i
 }
 
-// newTokens returns a source of distinct tokens for the grants of PlanUpdate. PlanUpdate withdraws each grant: no token is stored.
+// newTokens returns a source of distinct tokens for the grants of PlanUpdate. PlanUpdate
+// withdraws each grant: no token is stored.
 func newTokens() func() journal.Token {
 	n := uint64(0)
 	return func() (t journal.Token) {
@@ -103,14 +105,17 @@ func (i *Inventory) Add(o metav1.Object) {
 	}
 }
 
-// LeaveOut declares that the objects of a resource were read in only one namespace, or in no namespace (""). An unread object may be stored although the
-// Inventory does not contain the object.
+// LeaveOut declares that the objects of a resource were read in only one namespace, or in
+// no namespace (""). An unread object may be stored although the Inventory does not
+// contain the object.
 func (i *Inventory) LeaveOut(resource, namespace string) { i.unread[resource] = namespace }
 
-// LeftOut returns the declarations of LeaveOut: resource -> namespace that was read; "" if no namespace was read.
+// LeftOut returns the declarations of LeaveOut: resource -> namespace that was read; ""
+// if no namespace was read.
 func (i *Inventory) LeftOut() map[string]string { return maps.Clone(i.unread) }
 
-// IsRead reports whether the namespace of an object was read for its resource. If so, an object that is not in the Inventory is not stored.
+// IsRead reports whether the namespace of an object was read for its resource. If so, an
+// object that is not in the Inventory is not stored.
 func (i *Inventory) IsRead(k Key) bool {
 	namespace, partly := i.unread[k.Resource]
 	return !partly || namespace != "" && namespace == k.Namespace
@@ -121,7 +126,8 @@ func (i *Inventory) Segments(domain string, ranges []allocator.Range) []state.Se
 	return i.state.Segments(domain, ranges)
 }
 
-// IsGrantedTo reports whether an open grant gives these ranges to the create of a claim. A repeated create of the claim gets the same ranges.
+// IsGrantedTo reports whether an open grant gives these ranges to the create of a claim.
+// A repeated create of the claim gets the same ranges.
 func (i *Inventory) IsGrantedTo(k Key, domain string, ranges []allocator.Range) bool {
 	return slices.ContainsFunc(i.grants, func(e journal.Entry) bool {
 		return e.Resource == k.Resource && e.Namespace == k.Namespace && e.NameHash == journal.HashName(k.Name) && e.Space == domain && slices.Equal(e.Ranges, ranges)

@@ -65,7 +65,8 @@ func newInventory(random *rand.Rand) *Inventory {
 	}
 }
 
-// Start returns the smallest network that contains the owned addresses; the whole network if no address in the network is owned.
+// Start returns the smallest network that contains the owned addresses; the whole network
+// if no address in the network is owned.
 func TestStart(t *testing.T) {
 	for name, test := range map[string]struct{ first, last, network, want string }{
 		"at the beginning":    {"10.0.0.0", "10.0.0.9", "10.0.0.0/8", "10.0.0.0/28"},
@@ -91,7 +92,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// Fits returns the number of sets that the state machine of the manager allocates before the first denial.
+// Fits returns the number of sets that the state machine of the manager allocates before
+// the first denial.
 func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 300 {
@@ -201,8 +203,9 @@ func TestVacancy_CountEqualsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// PlanUpdate returns a denial exactly if the update takes addresses from owners. Otherwise the planned free addresses equal the free addresses of an inventory
-// with the changed pool.
+// PlanUpdate returns a denial exactly if the update takes addresses from owners.
+// Otherwise the planned free addresses equal the free addresses of an inventory with the
+// changed pool.
 func TestPlanUpdate_EqualsTheChangedPool(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	denied := 0
@@ -230,7 +233,8 @@ func TestPlanUpdate_EqualsTheChangedPool(t *testing.T) {
 	}
 }
 
-// Grid shows kinds of owners, reservations, cooldowns, grants, and addresses offered by another pool.
+// Grid shows kinds of owners, reservations, cooldowns, grants, and addresses offered by
+// another pool.
 func TestGrid(t *testing.T) {
 	token := journal.Token{1}
 	granted, _ := allocator.ParseRange("10.0.0.6")
@@ -259,7 +263,8 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Grid combines the signs of the addresses of a square, also in IPv6 networks with more addresses than an int64 counts.
+// Grid combines the signs of the addresses of a square, also in IPv6 networks with more
+// addresses than an int64 counts.
 func TestGrid_CombinesAddresses(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for range 100 {
@@ -341,7 +346,8 @@ func TestCountFits_Large(t *testing.T) {
 	}
 }
 
-// Claims sets the reason of a claim whose pool does not exist, although the status has no reason. Claims sets no reason if the pool may exist unread.
+// Claims sets the reason of a claim whose pool does not exist, although the status has no
+// reason. Claims sets no reason if the pool may exist unread.
 func TestClaims_ReasonOfAMissingPool(t *testing.T) {
 	waiting := newAllocation("waiting", "", "", butlerv1.TypeNodes)
 	waiting.Spec.PinnedRange, waiting.Spec.Count = nil, new(int32(1))
@@ -367,7 +373,8 @@ func TestClaims_ReasonOfAMissingPool(t *testing.T) {
 	}
 }
 
-// Usage returns the number of granted addresses in the status if the journal was not read.
+// Usage returns the number of granted addresses in the status if the journal was not
+// read.
 func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 	granted, _ := allocator.ParseRange("10.0.0.6-10.0.0.7")
 	inherited := journal.Entry{Token: journal.Token{1}, Ranges: []allocator.Range{granted}}
@@ -378,7 +385,8 @@ func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 	}{
 		"no journal":    {nil, 5, 128},
 		"empty journal": {[]journal.Entry{}, 0, 128},
-		// a standby grant of the leader, and one of an earlier leader, which may have used it
+		// a standby grant of the leader, and one of an earlier leader, which may have
+		// used it
 		"standby":   {[]journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}}}, 0, 128},
 		"inherited": {[]journal.Entry{inherited}, 2, 126},
 		"journal":   {[]journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}}, 2, 126},
@@ -406,7 +414,8 @@ func TestWho_DescribesReservation(t *testing.T) {
 	}
 }
 
-// The names of hidden objects do not affect visible claims, whatever the name of a visible claim is.
+// The names of hidden objects do not affect visible claims, whatever the name of a
+// visible claim is.
 func TestRestricted_NamesOfVisibleClaims(t *testing.T) {
 	pool := &metal3v1.IPPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "metal", UID: "metal", ResourceVersion: "1"},
@@ -436,7 +445,8 @@ func TestRestricted_NamesOfVisibleClaims(t *testing.T) {
 	}
 }
 
-// Networks joins the ranges of a family in one network, but not in a network of more than a /8 or, for IPv6, a /32.
+// Networks joins the ranges of a family in one network, but not in a network of more than
+// a /8 or, for IPv6, a /32.
 func TestNetworks(t *testing.T) {
 	for name, test := range map[string]struct {
 		cidrs []string

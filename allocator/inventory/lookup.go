@@ -17,7 +17,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Release is a release in the status of a NetworkPool. The status lists the newest releases.
+// Release is a release in the status of a NetworkPool. The status lists the newest
+// releases.
 type Release struct {
 	Pool                   Key
 	Claim                  string // namespace/name of the IPAllocation
@@ -27,7 +28,8 @@ type Release struct {
 	ReleasedAt, ReusableAt time.Time
 }
 
-// newReleases lists the releases in the status of a NetworkPool, newest first; none for a pool of another kind.
+// newReleases lists the releases in the status of a NetworkPool, newest first; none for a
+// pool of another kind.
 func newReleases(k Key, o metav1.Object) (list []Release) {
 	pool, ok := o.(*butlerv1.NetworkPool)
 	if !ok {
@@ -53,7 +55,8 @@ func compareReleases(x, y Release) int {
 	return cmp.Or(y.ReleasedAt.Compare(x.ReleasedAt), cmp.Compare(x.Claim, y.Claim))
 }
 
-// Releases lists the recorded releases of a routing domain that overlap a range, newest first.
+// Releases lists the recorded releases of a routing domain that overlap a range, newest
+// first.
 func (i *Inventory) Releases(domain string, r allocator.Range) (list []Release) {
 	for _, p := range i.pools {
 		if p.Domain != domain {
@@ -79,8 +82,9 @@ func (i *Inventory) HasReleasesOf(tenant string) bool {
 	return false
 }
 
-// ReleaserOf returns the claim that has released the addresses of a segment in cooldown: the claim of the newest recorded release of the addresses, if the
-// segment does not name the claim; zero if the claim is not known, or hidden from the reader.
+// ReleaserOf returns the claim that has released the addresses of a segment in cooldown:
+// the claim of the newest recorded release of the addresses, if the segment does not name
+// the claim; zero if the claim is not known, or hidden from the reader.
 func (i *Inventory) ReleaserOf(g state.Segment) Key {
 	p := i.pools[g.Pool]
 	if g.State != state.SegmentCooldown || g.Owner != (Key{}) || p == nil {
@@ -104,15 +108,16 @@ type Answer struct {
 	Domain  string
 	Segment state.Segment
 	Pools   []*Pool // pools that offer the addresses of the segment: each pool offers every address
-	// ReservedBy is the first pool that blocks an address of the segment, and Reservation describes the blocking field; nil and "" if no pool blocks an
-	// address. Owned addresses may be blocked too.
+	// ReservedBy is the first pool that blocks an address of the segment, and Reservation
+	// describes the blocking field; nil and "" if no pool blocks an address. Owned
+	// addresses may be blocked too.
 	ReservedBy  *Pool
 	Reservation string
 	Releases    []Release
 }
 
-// Who returns an Answer for each run of a range in a routing domain, in address order. All addresses of a run have one state, one owner, and the same offering
-// pools.
+// Who returns an Answer for each run of a range in a routing domain, in address order.
+// All addresses of a run have one state, one owner, and the same offering pools.
 func (i *Inventory) Who(domain string, r allocator.Range) (answers []Answer) {
 	offers := i.offersIn(domain, r)
 	for _, g := range i.Segments(domain, []allocator.Range{r}) {
@@ -161,13 +166,15 @@ func answersIn(answers []Answer, r allocator.Range) []Answer {
 	return answers[from:to]
 }
 
-// offer is a run of addresses offered by the same pools. No pool offers the addresses if pools is empty.
+// offer is a run of addresses offered by the same pools. No pool offers the addresses if
+// pools is empty.
 type offer struct {
 	allocator.Range
 	pools []*Pool // in the order of Pools
 }
 
-// offersIn divides a range of a routing domain where the set of offering pools changes. The offers are in address order and cover the range.
+// offersIn divides a range of a routing domain where the set of offering pools changes.
+// The offers are in address order and cover the range.
 func (i *Inventory) offersIn(domain string, r allocator.Range) (list []offer) {
 	type border struct {
 		at   netip.Addr

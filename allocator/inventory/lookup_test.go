@@ -39,7 +39,8 @@ func answerTexts(answers []Answer) (texts []string) {
 	return texts
 }
 
-// Who divides a run where the set of offering pools changes, up to both ends of the address space.
+// Who divides a run where the set of offering pools changes, up to both ends of the
+// address space.
 func TestWho_DividesRunsAtPoolBorders(t *testing.T) {
 	i := New(now, nil)
 	i.Add(poolOf("pool", "10.40.0.0/23", "10.40.0.10-10.40.0.254"))
@@ -66,7 +67,8 @@ func TestWho_DividesRunsAtPoolBorders(t *testing.T) {
 	}
 }
 
-// Each answer about a range equals the answer about each address of the range, and the answers cover the range.
+// Each answer about a range equals the answer about each address of the range, and the
+// answers cover the range.
 func TestWho_EqualsTheAnswerOfEachAddress(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for round := range 50 {
@@ -113,7 +115,8 @@ func TestWho_EqualsTheAnswerOfEachAddress(t *testing.T) {
 	}
 }
 
-// Who of the whole address space takes less than two seconds with 10,000 claims, 20 pools that reserve networks, and their releases.
+// Who of the whole address space takes less than two seconds with 10,000 claims, 20 pools
+// that reserve networks, and their releases.
 func TestWho_IsFastWithManyClaims(t *testing.T) {
 	i := New(now, nil)
 	for n := range 20 {

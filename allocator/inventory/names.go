@@ -39,8 +39,8 @@ var shortNames = map[string][]string{
 	metal3.ResourceIPClaim: {"ipc", "ipclaim", "m3ipc", "m3ipclaim", "m3ipclaims", "metal3ipc", "metal3ipclaim", "metal3ipclaims"},
 }
 
-// IsKind reports whether a text names the kind of an object as kubectl does: by kind, plural or short name, with or without version and API group. Case does not
-// matter.
+// IsKind reports whether a text names the kind of an object as kubectl does: by kind,
+// plural or short name, with or without version and API group. Case does not matter.
 func IsKind(k Key, text string) bool {
 	plural, group, _ := strings.Cut(k.Resource, ".")
 	name, suffix, qualified := strings.Cut(strings.ToLower(text), ".")
@@ -50,12 +50,14 @@ func IsKind(k Key, text string) bool {
 	return name == plural || name == strings.ToLower(KindOf(k)) || slices.Contains(shortNames[k.Resource], name)
 }
 
-// IsNamed reports whether a text is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME of an object, see IsKind. Case does not matter.
+// IsNamed reports whether a text is NAME, NAMESPACE/NAME, KIND/NAME or
+// KIND/NAMESPACE/NAME of an object, see IsKind. Case does not matter.
 func IsNamed(k Key, text string) bool {
 	return strings.EqualFold(text, k.Name) || strings.EqualFold(text, NameOf(k)) || IsNamedWithKind(k, text)
 }
 
-// IsNamedWithKind reports whether a text is KIND/NAME or KIND/NAMESPACE/NAME of an object, see IsKind. Case does not matter.
+// IsNamedWithKind reports whether a text is KIND/NAME or KIND/NAMESPACE/NAME of an
+// object, see IsKind. Case does not matter.
 func IsNamedWithKind(k Key, text string) bool {
 	kind, name, _ := strings.Cut(text, "/")
 	return IsKind(k, kind) && (strings.EqualFold(name, k.Name) || strings.EqualFold(name, NameOf(k)))

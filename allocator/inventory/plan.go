@@ -22,21 +22,26 @@ import (
 
 // Plan is the effect of an update or a deletion of a pool.
 type Plan struct {
-	// Faults lists the rules that the updated pool breaks. If Faults is not empty, the Plan has no other effect of the update, and After equals Before.
+	// Faults lists the rules that the updated pool breaks. If Faults is not empty, the
+	// Plan has no other effect of the update, and After equals Before.
 	Faults field.ErrorList
-	// Denied is the first reason of the allocator to deny the change; nil if the allocator admits the change.
+	// Denied is the first reason of the allocator to deny the change; nil if the
+	// allocator admits the change.
 	Denied error
-	// Owners lists, in address order, the addresses of staying owners (see StayingOwners) that the deletion affects, or the owned and the granted addresses that
-	// the update affects:
+	// Owners lists, in address order, the addresses of staying owners (see StayingOwners)
+	// that the deletion affects, or the owned and the granted addresses that the update
+	// affects:
 	//
-	//   - addresses that the update removes, if the owner got them from this pool or from an unknown pool
+	//   - addresses that the update removes, if the owner got them from this pool or from
+	//     an unknown pool
 	//   - addresses that the update blocks, unless the pool may block owned addresses
 	Owners []state.Segment
 	// Before and After are the free addresses of the pool.
 	Before, After []allocator.Range
 }
 
-// PlanUpdate computes the effect of an update of a stored pool. updated is the new version of the pool and has the type of the stored version.
+// PlanUpdate computes the effect of an update of a stored pool. updated is the new
+// version of the pool and has the type of the stored version.
 func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 	converted, faults := convertUpdate(p.Object, updated)
 	plan := Plan{Faults: faults, Before: i.Free(p, 1)}
@@ -73,8 +78,10 @@ func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 	return plan
 }
 
-// PlanDeletion computes the effect of the deletion of a stored pool. Its owners are those of the webhook, also claims that lost their addresses in a conflict. The
-// webhook admits a deletion that PlanDeletion denies if all owners leave for a reason outside of the state machine, such as the deletion of their TenantCluster.
+// PlanDeletion computes the effect of the deletion of a stored pool. Its owners are those
+// of the webhook, also claims that lost their addresses in a conflict. The webhook admits
+// a deletion that PlanDeletion denies if all owners leave for a reason outside of the
+// state machine, such as the deletion of their TenantCluster.
 func (i *Inventory) PlanDeletion(p *Pool) Plan {
 	plan := Plan{Before: i.Free(p, 1)}
 	staying, counts := map[Key]bool{}, map[string]int{}
@@ -115,7 +122,8 @@ func (i *Inventory) PlanDeletion(p *Pool) Plan {
 	return plan
 }
 
-// freeAfter returns the free addresses of a pool after an update. Addresses that the update removes or blocks are not free, whether or not their owners stay.
+// freeAfter returns the free addresses of a pool after an update. Addresses that the
+// update removes or blocks are not free, whether or not their owners stay.
 func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
 	blocked := slices.Clone(updated.Blocked)
 	for _, other := range i.pools {
@@ -140,7 +148,8 @@ func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
 	return allocator.Subtract(usable, taken)
 }
 
-// convertUpdate converts the new version of a pool, and returns the rules that the update breaks.
+// convertUpdate converts the new version of a pool, and returns the rules that the update
+// breaks.
 func convertUpdate(old, updated metav1.Object) (p state.Pool, faults field.ErrorList) {
 	switch updated := updated.(type) {
 	case *butlerv1.NetworkPool:

@@ -14,8 +14,9 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// PlanDeletion counts the staying owners of the state machine: also the loser of a conflict, which waits for its addresses, but neither claims whose addresses are
-// outside of the pool, nor claims that are being deleted.
+// PlanDeletion counts the staying owners of the state machine: also the loser of a
+// conflict, which waits for its addresses, but neither claims whose addresses are outside
+// of the pool, nor claims that are being deleted.
 func TestPlanDeletion_CountsStayingOwners(t *testing.T) {
 	deleting := newAllocation("deleting", "10.0.0.9", "10.0.0.9", butlerv1.TypeNodes)
 	deleting.DeletionTimestamp, deleting.Finalizers = &metav1.Time{Time: now}, []string{butlerv1.FinalizerIPAllocation}
@@ -57,7 +58,8 @@ func TestPlanDeletion_CountsStayingOwners(t *testing.T) {
 	}
 }
 
-// If the changed spec breaks a rule, the plan contains only the broken rule: the API server would store no such pool, so no owner is affected.
+// If the changed spec breaks a rule, the plan contains only the broken rule: the API
+// server would store no such pool, so no owner is affected.
 func TestPlanUpdate_OfInvalidSpecHasOnlyFaults(t *testing.T) {
 	i := New(now, nil)
 	i.Add(newPool("10.0.0.0/24"))
@@ -72,7 +74,8 @@ func TestPlanUpdate_OfInvalidSpecHasOnlyFaults(t *testing.T) {
 	}
 }
 
-// A patch has only the fields that the change concerns, and null for a removed field. The texts of other fields are not in the patch.
+// A patch has only the fields that the change concerns, and null for a removed field. The
+// texts of other fields are not in the patch.
 func TestSpecPatch(t *testing.T) {
 	stored := newPool("10.0.0.0/24", "10.0.0.0/28")
 	stored.Spec.Reserved[0].Description = "routers"
@@ -116,7 +119,8 @@ func TestSpecPatch(t *testing.T) {
 	}
 }
 
-// The second of two equal entries of spec.reserved would reserve the network further, so the change removes both.
+// The second of two equal entries of spec.reserved would reserve the network further, so
+// the change removes both.
 func TestPoolChange_UnreserveRemovesEqualEntries(t *testing.T) {
 	updated, err := PoolChange{Unreserve: []string{"10.0.0.0/28"}}.Apply(newPool("10.0.0.0/24", "10.0.0.0/28", "10.0.0.32/28", "10.0.0.0/28"))
 	if err != nil || len(updated.Spec.Reserved) != 1 || updated.Spec.Reserved[0].CIDR != "10.0.0.32/28" {

@@ -54,8 +54,8 @@ func (i *Inventory) Pools() []*Pool {
 // Pool returns a pool; nil if the Inventory does not contain the pool.
 func (i *Inventory) Pool(k Key) *Pool { return i.pools[k] }
 
-// Usage counts the addresses of a pool as the status of the pool does. Without the journal, Granted is the number in the status, and granted addresses count as
-// free.
+// Usage counts the addresses of a pool as the status of the pool does. Without the
+// journal, Granted is the number in the status, and granted addresses count as free.
 func (i *Inventory) Usage(k Key) state.Usage {
 	u, known := i.state.Usage(k)
 	if known && !i.knowsGrants {
@@ -64,10 +64,12 @@ func (i *Inventory) Usage(k Key) state.Usage {
 	return u
 }
 
-// KnowsGrants reports whether the journal was read. Without the journal, granted addresses count as free.
+// KnowsGrants reports whether the journal was read. Without the journal, granted
+// addresses count as free.
 func (i *Inventory) KnowsGrants() bool { return i.knowsGrants }
 
-// grantedIn returns the number of granted addresses in the status of a pool; 0 for an IPPool, whose status does not record the number.
+// grantedIn returns the number of granted addresses in the status of a pool; 0 for an
+// IPPool, whose status does not record the number.
 func grantedIn(pool metav1.Object) int64 {
 	switch p := pool.(type) {
 	case *butlerv1.NetworkPool:
@@ -78,7 +80,8 @@ func grantedIn(pool metav1.Object) int64 {
 	return 0
 }
 
-// Overlapping lists the visible pools of the routing domain of p, without p, that offer addresses of p.
+// Overlapping lists the visible pools of the routing domain of p, without p, that offer
+// addresses of p.
 func (i *Inventory) Overlapping(p *Pool) []Key {
 	return slices.DeleteFunc(i.state.Overlapping(p.converted), IsAnonymous)
 }
@@ -99,14 +102,17 @@ func (i *Inventory) StayingOwners(k Key) []state.Owner { return i.state.StayingO
 // ReuseDelay returns the length of the cooldown of the addresses of the pool.
 func (p *Pool) ReuseDelay() time.Duration { return p.converted.ReuseDelay }
 
-// Declared lists the ranges of the pool one by one, without a merge of adjacent ranges. A requested range must be inside one declared range; a range allocated
-// by count may span two adjacent declared ranges.
+// Declared lists the ranges of the pool one by one, without a merge of adjacent ranges. A
+// requested range must be inside one declared range; a range allocated by count may span
+// two adjacent declared ranges.
 func (p *Pool) Declared() []allocator.Range { return p.converted.Window }
 
-// Blocked lists the ranges that the pool blocks in its routing domain: reserved networks, the gateway, preAllocations, and status.infrastructureAllocations.
+// Blocked lists the ranges that the pool blocks in its routing domain: reserved networks,
+// the gateway, preAllocations, and status.infrastructureAllocations.
 func (p *Pool) Blocked() []allocator.Range { return p.converted.Blocked }
 
-// Blocks reports whether the pool blocks an address of a range. what describes the blocking field; what may be "".
+// Blocks reports whether the pool blocks an address of a range. what describes the
+// blocking field; what may be "".
 func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 	n := slices.IndexFunc(p.converted.Blocked, r.Overlaps)
 	if n >= 0 && p.converted.WhatIsBlocked != nil {
@@ -115,7 +121,8 @@ func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 	return what, n >= 0
 }
 
-// reservation describes the field that blocks a range of Blocked, with the description of a reserved network of a NetworkPool; "" without a description.
+// reservation describes the field that blocks a range of Blocked, with the description of
+// a reserved network of a NetworkPool; "" without a description.
 func (p *Pool) reservation(blocked allocator.Range) (what string) {
 	if p.converted.WhatIsBlocked != nil {
 		what = p.converted.WhatIsBlocked(blocked)
@@ -132,7 +139,8 @@ func (p *Pool) reservation(blocked allocator.Range) (what string) {
 	return what
 }
 
-// Domains lists the routing domains of the pools, and of the addresses that claims own: the pool of an owner may be gone.
+// Domains lists the routing domains of the pools, and of the addresses that claims own:
+// the pool of an owner may be gone.
 func (i *Inventory) Domains() []string {
 	domains := map[string]bool{}
 	for _, p := range i.pools {
@@ -146,7 +154,8 @@ func (i *Inventory) Domains() []string {
 	return slices.Sorted(maps.Keys(domains))
 }
 
-// Cooldown returns the ranges of a pool in cooldown, and the earliest end of a cooldown; zero if no end is known.
+// Cooldown returns the ranges of a pool in cooldown, and the earliest end of a cooldown;
+// zero if no end is known.
 func (i *Inventory) Cooldown(p *Pool) (ranges []allocator.Range, first time.Time) {
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
 		if g.State != state.SegmentCooldown {
@@ -160,7 +169,8 @@ func (i *Inventory) Cooldown(p *Pool) (ranges []allocator.Range, first time.Time
 	return ranges, first
 }
 
-// Free lists the blocks of at least the given number of free addresses of a pool, in address order.
+// Free lists the blocks of at least the given number of free addresses of a pool, in
+// address order.
 func (i *Inventory) Free(p *Pool, least int64) (list []allocator.Range) {
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
 		if g.State == state.SegmentFree && g.Range.Size() >= least {

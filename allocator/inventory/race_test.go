@@ -2,5 +2,6 @@
 
 package inventory
 
-// race reports whether the race detector watches these tests: time limits then do not apply.
+// race reports whether the race detector watches these tests: time limits then do not
+// apply.
 const race = true

@@ -11,7 +11,8 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// A pool has hidden owners if its status has fewer free addresses than the inventory, and some claims were not read.
+// A pool has hidden owners if its status has fewer free addresses than the inventory, and
+// some claims were not read.
 func TestHiddenOwners(t *testing.T) {
 	now := metav1.Now().Time
 	networkPool := func(total, available, granted int64) metav1.Object {

@@ -18,7 +18,8 @@ type Tenant struct {
 	NotRead  []string                 // lines about unread objects
 }
 
-// NewTenant returns a tenant. providers are the stored ProviderConfigs. The ProviderConfig of the tenant is known if exactly one ProviderConfig matches:
+// NewTenant returns a tenant. providers are the stored ProviderConfigs. The
+// ProviderConfig of the tenant is known if exactly one ProviderConfig matches:
 //
 //	the TenantCluster names      matching ProviderConfigs
 //	namespace and name           the ProviderConfig with this namespace and name
@@ -48,7 +49,8 @@ func NewTenant(c *butlerv1.TenantCluster, providers []*butlerv1.ProviderConfig) 
 	return t
 }
 
-// Quota returns the largest number of addresses of a tenant for a purpose; 0 without a limit, or if the limit is not known.
+// Quota returns the largest number of addresses of a tenant for a purpose; 0 without a
+// limit, or if the limit is not known.
 func (t Tenant) Quota(of Purpose) int32 {
 	if t.Provider == nil || t.Provider.Spec.Network == nil || t.Provider.Spec.Network.QuotaPerTenant == nil {
 		return 0
@@ -72,7 +74,8 @@ type LoadBalancerRange struct {
 	Ready     bool      // the manager offers the range to MetalLB in the tenant, except just before a release
 }
 
-// LoadBalancers lists the ranges for the load balancers of a tenant, in the order of Claims.
+// LoadBalancers lists the ranges for the load balancers of a tenant, in the order of
+// Claims.
 func (i *Inventory) LoadBalancers(tenant string) (list []LoadBalancerRange) {
 	for _, c := range i.Claims() {
 		if c.Tenant != tenant || c.Key.Resource != butler.ResourceIPAllocation || c.Purpose != PurposeLoadBalancer {

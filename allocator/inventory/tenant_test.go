@@ -9,7 +9,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// NewTenant selects the ProviderConfig named by the TenantCluster, or the only ProviderConfig. Otherwise the quota is not known.
+// NewTenant selects the ProviderConfig named by the TenantCluster, or the only
+// ProviderConfig. Otherwise the quota is not known.
 func TestNewTenant_Provider(t *testing.T) {
 	provider := func(namespace, name string, quota int32) *butlerv1.ProviderConfig {
 		return &butlerv1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: butlerv1.ProviderConfigSpec{
@@ -41,7 +42,8 @@ func TestNewTenant_Provider(t *testing.T) {
 	}
 }
 
-// LoadBalancers reports a range as ready if its claim is Ready and the TenantCluster of the claim is not reported as missing.
+// LoadBalancers reports a range as ready if its claim is Ready and the TenantCluster of
+// the claim is not reported as missing.
 func TestLoadBalancers(t *testing.T) {
 	i := New(now, nil)
 	i.Add(newPool("10.0.0.0/24"))

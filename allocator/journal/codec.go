@@ -12,23 +12,28 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// format is the version of the encoding. A replica does not lead with a journal whose format it does not know.
+// format is the version of the encoding. A replica does not lead with a journal whose
+// format it does not know.
 const format = 1
 
-// ErrFormat reports that a newer release wrote the journal, in a format that this release cannot read.
+// ErrFormat reports that a newer release wrote the journal, in a format that this release
+// cannot read.
 var ErrFormat = errors.New("journal format unknown to this release")
 
-// errCorrupt reports that a journal of a known format does not parse. No conclusion is drawn from a corrupt journal.
+// errCorrupt reports that a journal of a known format does not parse. No conclusion is
+// drawn from a corrupt journal.
 var errCorrupt = errors.New("journal is corrupt")
 
-// Encode returns the bytes of a snapshot. An entry of one IPv4 range takes about 30 bytes.
+// Encode returns the bytes of a snapshot. An entry of one IPv4 range takes about 30
+// bytes.
 //
 //	format  flags  strings…  applied (string, resourceVersion)…  entries…
 //	entry:  token(12) space resource namespace nameHash(8) shape [storedName uid] ranges…
 //	shape:  2 × number of ranges, + 1 if storedName and uid follow
 //	range:  4 first(4) size-1, or 16 first(16) last(16)
 //
-// Repeated strings (spaces, resources, namespaces) are stored once, in a table, and referenced by index.
+// Repeated strings (spaces, resources, namespaces) are stored once, in a table, and
+// referenced by index.
 func (r Snapshot) Encode() []byte {
 	var table []string
 	index := map[string]uint64{}
@@ -96,7 +101,8 @@ func ipv4Number(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(four[:])
 }
 
-// EncodedSize returns how many bytes the entry adds to a snapshot at most, without the strings that it shares with other entries.
+// EncodedSize returns how many bytes the entry adds to a snapshot at most, without the
+// strings that it shares with other entries.
 func (e *Entry) EncodedSize() int {
 	n := len(e.Token) + 2 + 1 + 2 + 8 + 1
 	if e.StoredName != "" {
@@ -116,7 +122,8 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Decode parses the result of Encode. Errors wrap ErrFormat for a format of a later release.
+// Decode parses the result of Encode. Errors wrap ErrFormat for a format of a later
+// release.
 func Decode(b []byte) (Snapshot, error) {
 	var r Snapshot
 	if len(b) < 2 {
@@ -150,7 +157,8 @@ func Decode(b []byte) (Snapshot, error) {
 	return r, nil
 }
 
-// decoder reads a buffer from front to back. After the first error every read returns a zero value.
+// decoder reads a buffer from front to back. After the first error every read returns a
+// zero value.
 type decoder struct {
 	rest  []byte
 	table []string
@@ -174,8 +182,9 @@ func (d *decoder) readUvarint() uint64 {
 	return v
 }
 
-// readCount reads a number of items, each encoded in at least the given number of bytes. Larger counts than the input can contain are an error, so that a
-// corrupt count does not allocate memory.
+// readCount reads a number of items, each encoded in at least the given number of bytes.
+// Larger counts than the input can contain are an error, so that a corrupt count does not
+// allocate memory.
 func (d *decoder) readCount(least int) int {
 	n := d.readUvarint()
 	if n > uint64(len(d.rest)/least) {

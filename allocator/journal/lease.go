@@ -21,28 +21,33 @@ import (
 // LeaseName is the name of the Lease that contains the journal.
 const LeaseName = "butler-ipam-journal"
 
-// Annotations of the Lease: the encoded snapshot in base64, the commit number, and the snapshot's unserved resources if the list is not empty. The list of
-// unserved resources begins with the number of the commit that wrote it: a replica of an earlier release does not know the annotation, and leaves it unchanged
-// when it commits. A list whose number is not that of the stored commit is ignored.
+// Annotations of the Lease: the encoded snapshot in base64, the commit number, and the
+// snapshot's unserved resources if the list is not empty. The list of unserved resources
+// begins with the number of the commit that wrote it: a replica of an earlier release
+// does not know the annotation, and leaves it unchanged when it commits. A list whose
+// number is not that of the stored commit is ignored.
 const (
 	annotationSnapshot = "butler.butlerlabs.dev/journal"
 	annotationCommit   = "butler.butlerlabs.dev/journal-commit"
 	annotationUnserved = "butler.butlerlabs.dev/journal-unserved"
 )
 
-// MaxEncoded is the largest encoded snapshot in bytes: in base64 it leaves room for other annotations below the API server's limit of 262,144 bytes for one
-// object. It has room for about 6,000 entries of one IPv4 range each.
+// MaxEncoded is the largest encoded snapshot in bytes: in base64 it leaves room for other
+// annotations below the API server's limit of 262,144 bytes for one object. It has room
+// for about 6,000 entries of one IPv4 range each.
 const MaxEncoded = 190_000
 
-// ErrConflict reports that a write failed because the stored journal is not the revision that the write was to replace.
+// ErrConflict reports that a write failed because the stored journal is not the revision
+// that the write was to replace.
 var ErrConflict = errors.New("journal has changed since it was read")
 
 // Store keeps the journal. Read and Write see the latest state, never a cached state.
 type Store interface {
 	// Read returns the stored revision, or a zero Revision if the journal does not exist.
 	Read(ctx context.Context) (Revision, error)
-	// Write replaces the revision with the resourceVersion in v ("" creates the journal) and returns the new resourceVersion. ErrConflict: the write did
-	// not land. After any other error the write may have landed, or may still land.
+	// Write replaces the revision with the resourceVersion in v ("" creates the journal)
+	// and returns the new resourceVersion. ErrConflict: the write did not land. After any
+	// other error the write may have landed, or may still land.
 	Write(ctx context.Context, v Revision) (string, error)
 }
 
@@ -50,15 +55,17 @@ type Store interface {
 type LeaseStore struct {
 	leases   coordinationclient.LeaseInterface
 	duration time.Duration // expiry of the journal, written to the Lease for human readers
-	// Now is the clock of the times on the Lease, which only human readers use. Now may be set before the first write.
+	// Now is the clock of the times on the Lease, which only human readers use. Now may
+	// be set before the first write.
 	Now func() time.Time
 
 	mu   sync.Mutex
 	last *coordinationv1.Lease // as last read or written; a write keeps its labels and its annotations of other authors
 }
 
-// NewLeaseStore returns a store with its own client, because creates wait for the store's writes: protobuf, no client-side throttling, HTTP/1.1. With one
-// call at a time HTTP/1.1 costs a tenth less than HTTP/2, and a cancelled call closes a dead connection at once.
+// NewLeaseStore returns a store with its own client, because creates wait for the store's
+// writes: protobuf, no client-side throttling, HTTP/1.1. With one call at a time HTTP/1.1
+// costs a tenth less than HTTP/2, and a cancelled call closes a dead connection at once.
 func NewLeaseStore(config *rest.Config, namespace string, duration time.Duration) (*LeaseStore, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -121,7 +128,8 @@ func (s *LeaseStore) renderLease(v Revision) *coordinationv1.Lease {
 	}
 	lease.ResourceVersion = v.ResourceVersion
 	if len(lease.ManagedFields) > 0 {
-		// One empty entry removes the managed fields for good. The Lease is never applied, and managed fields cost a tenth of every commit.
+		// One empty entry removes the managed fields for good. The Lease is never
+		// applied, and managed fields cost a tenth of every commit.
 		lease.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	}
 	if lease.Annotations == nil {
@@ -146,8 +154,8 @@ func (s *LeaseStore) renderLease(v Revision) *coordinationv1.Lease {
 	return lease
 }
 
-// DecodeLease returns the revision that a Lease contains. Errors wrap ErrFormat for a journal of a later release. The leader and the term are known also with an
-// error.
+// DecodeLease returns the revision that a Lease contains. Errors wrap ErrFormat for a
+// journal of a later release. The leader and the term are known also with an error.
 func DecodeLease(lease *coordinationv1.Lease) (Revision, error) {
 	v := Revision{
 		ResourceVersion: lease.ResourceVersion,
@@ -176,7 +184,8 @@ func DecodeLease(lease *coordinationv1.Lease) (Revision, error) {
 	return v, nil
 }
 
-// corruptLeaseError names the Lease and the annotation that cannot be read, and for a corrupt annotation (not for a newer format) the remedy.
+// corruptLeaseError names the Lease and the annotation that cannot be read, and for a
+// corrupt annotation (not for a newer format) the remedy.
 func corruptLeaseError(lease *coordinationv1.Lease, annotation string, err error) error {
 	err = fmt.Errorf("Lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotation, err) //nolint:staticcheck // a kind
 	if errors.Is(err, errCorrupt) {

@@ -11,11 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// ErrLeadershipLost reports that another replica leads, or that a person changed the journal: the session's term is over.
+// ErrLeadershipLost reports that another replica leads, or that a person changed the
+// journal: the session's term is over.
 var ErrLeadershipLost = errors.New("journal has been taken over by another replica")
 
-// ErrEtcdRestored reports that the stored journal is older than a revision this process has read: etcd was restored from a backup. The process may have
-// observed objects that the backup does not contain, and a watch does not report their loss, so the process must end and read all objects again.
+// ErrEtcdRestored reports that the stored journal is older than a revision this process
+// has read: etcd was restored from a backup. The process may have observed objects that
+// the backup does not contain, and a watch does not report their loss, so the process
+// must end and read all objects again.
 var ErrEtcdRestored = errors.New("journal is older than a revision read before: etcd was restored from a backup, and all objects must be read again")
 
 // Timing of a Session. Zero fields get the defaults.
@@ -39,8 +42,9 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// Session is one replica's access to the journal: follow, take over, commit, hand over. One goroutine uses a Session, with at most one write in flight;
-// other goroutines may call PollNow and ReportUnreachable.
+// Session is one replica's access to the journal: follow, take over, commit, hand over.
+// One goroutine uses a Session, with at most one write in flight; other goroutines may
+// call PollNow and ReportUnreachable.
 type Session struct {
 	store         Store
 	identity      string // see NewIdentity
@@ -54,11 +58,13 @@ type Session struct {
 	replacesUnreachable   bool                   // Follow last returned because the leader's address refuses connections
 	replacedUnreachableAt time.Time              // when this replica last took over from an unreachable leader
 
-	// OnWriteError, if set, is called with the error of every write that failed, or whose outcome cannot be read, before the write is retried.
+	// OnWriteError, if set, is called with the error of every write that failed, or whose
+	// outcome cannot be read, before the write is retried.
 	OnWriteError func(error)
 }
 
-// NewSession returns a session for the replica with this identity, which serves these resources.
+// NewSession returns a session for the replica with this identity, which serves these
+// resources.
 func NewSession(store Store, identity string, resources []string, timing Timing) *Session {
 	return &Session{store: store, identity: identity, resources: resources, timing: timing.withDefaults(), pollRequests: make(chan struct{}, 1)}
 }
@@ -66,10 +72,12 @@ func NewSession(store Store, identity string, resources []string, timing Timing)
 // Current returns the revision last read or written.
 func (s *Session) Current() Revision { return s.current }
 
-// Expiry returns how long the journal may stay unchanged before another replica takes it over.
+// Expiry returns how long the journal may stay unchanged before another replica takes it
+// over.
 func (s *Session) Expiry() time.Duration { return s.timing.Expiry }
 
-// PollNow makes Follow read the journal now rather than at its next poll. It is called when a call waits for a leader.
+// PollNow makes Follow read the journal now rather than at its next poll. It is called
+// when a call waits for a leader.
 func (s *Session) PollNow() {
 	select {
 	case s.pollRequests <- struct{}{}:
@@ -77,16 +85,18 @@ func (s *Session) PollNow() {
 	}
 }
 
-// ReportUnreachable reports to Follow that the address of a leader refuses connections. A wrong report is safe: the compare-and-swap of the take-over
-// decides.
+// ReportUnreachable reports to Follow that the address of a leader refuses connections. A
+// wrong report is safe: the compare-and-swap of the take-over decides.
 func (s *Session) ReportUnreachable(leader string) {
 	s.unreachable.Store(&leader)
 	s.PollNow()
 }
 
-// Follow returns when this replica may take the journal over, with the reason (cases: see the package documentation). The expiry is measured by this
-// process's monotonic clock and only while reads succeed: an outage of the API server proves nothing about the leader. Follow calls report with every
-// revision read and every error. Follow returns an error only when ctx ends, or ErrEtcdRestored.
+// Follow returns when this replica may take the journal over, with the reason (cases: see
+// the package documentation). The expiry is measured by this process's monotonic clock
+// and only while reads succeed: an outage of the API server proves nothing about the
+// leader. Follow calls report with every revision read and every error. Follow returns an
+// error only when ctx ends, or ErrEtcdRestored.
 func (s *Session) Follow(ctx context.Context, report func(Revision, error)) (why string, err error) {
 	var since time.Time
 	s.replacesUnreachable = false
@@ -124,8 +134,9 @@ func (s *Session) Follow(ctx context.Context, report func(Revision, error)) (why
 	}
 }
 
-// servesMoreResources reports whether this replica serves every resource that the leader serves, and more. If each of two replicas serves a resource that
-// is missing on the other, neither takes the journal from the other.
+// servesMoreResources reports whether this replica serves every resource that the leader
+// serves, and more. If each of two replicas serves a resource that is missing on the
+// other, neither takes the journal from the other.
 func (s *Session) servesMoreResources(r Snapshot) bool {
 	served := 0
 	for resource := range r.Applied {
@@ -140,15 +151,18 @@ func (s *Session) servesMoreResources(r Snapshot) bool {
 	return len(s.resources) > served
 }
 
-// isUnreachable reports whether a leader's address refuses connections. For one expiry after a take-over from an unreachable leader it returns false:
-// otherwise replicas that reach the API server but not each other would take the journal from one another without end. A failed take-over does not start
-// this pause, because the last commit of a killed leader may land just before the take-over.
+// isUnreachable reports whether a leader's address refuses connections. For one expiry
+// after a take-over from an unreachable leader it returns false: otherwise replicas that
+// reach the API server but not each other would take the journal from one another without
+// end. A failed take-over does not start this pause, because the last commit of a killed
+// leader may land just before the take-over.
 func (s *Session) isUnreachable(leader string) bool {
 	refused := s.unreachable.Swap(nil)
 	return refused != nil && *refused == leader && (s.replacedUnreachableAt.IsZero() || time.Since(s.replacedUnreachableAt) >= s.timing.Expiry)
 }
 
-// awaitPoll waits until the next poll is due or PollNow is called, and at least Timing.MinPoll.
+// awaitPoll waits until the next poll is due or PollNow is called, and at least
+// Timing.MinPoll.
 func (s *Session) awaitPoll(ctx context.Context) error {
 	apart := min(s.timing.MinPoll, s.timing.Poll)
 	if err := Pause(ctx, apart); err != nil {
@@ -165,8 +179,9 @@ func (s *Session) awaitPoll(ctx context.Context) error {
 	return nil
 }
 
-// TakeOver makes this replica the leader of a new term, on top of the revision that Follow returned. ErrLeadershipLost: another replica was faster.
-// ErrEtcdRestored: TakeOver created the missing journal again, but this process must not serve with it.
+// TakeOver makes this replica the leader of a new term, on top of the revision that
+// Follow returned. ErrLeadershipLost: another replica was faster. ErrEtcdRestored:
+// TakeOver created the missing journal again, but this process must not serve with it.
 func (s *Session) TakeOver(ctx context.Context, quarantine bool) error {
 	next := s.current.WithLeader(s.identity).WithResources(s.resources)
 	next.Quarantine = next.Quarantine || quarantine
@@ -177,8 +192,10 @@ func (s *Session) TakeOver(ctx context.Context, quarantine bool) error {
 	return err
 }
 
-// Commit writes a snapshot and returns when the write is known to be stored. ErrLeadershipLost, ErrEtcdRestored: the term is over and the snapshot is not
-// stored. If the journal is unreadable, or ctx ends first, the outcome is unknown and the term is over as well.
+// Commit writes a snapshot and returns when the write is known to be stored.
+// ErrLeadershipLost, ErrEtcdRestored: the term is over and the snapshot is not stored. If
+// the journal is unreadable, or ctx ends first, the outcome is unknown and the term is
+// over as well.
 func (s *Session) Commit(ctx context.Context, r Snapshot) error {
 	return s.writeUntilSettled(ctx, s.current.Next(r))
 }
@@ -188,7 +205,8 @@ func (s *Session) HandOver(ctx context.Context, r Snapshot) error {
 	return s.writeUntilSettled(ctx, s.current.WithoutLeader(r))
 }
 
-// writeUntilSettled writes a revision, retries failed writes, and returns when the outcome is known.
+// writeUntilSettled writes a revision, retries failed writes, and returns when the
+// outcome is known.
 func (s *Session) writeUntilSettled(ctx context.Context, attempt Revision) error {
 	for wait := s.timing.Retry; ; wait = min(2*wait, 8*s.timing.Retry) {
 		rv, err := s.writeOnce(ctx, attempt)
@@ -233,7 +251,8 @@ func (s *Session) writeUntilSettled(ctx context.Context, attempt Revision) error
 	}
 }
 
-// ReadAlongside reads the journal for another goroutine, while the goroutine of the Session may be writing. Current does not change.
+// ReadAlongside reads the journal for another goroutine, while the goroutine of the
+// Session may be writing. Current does not change.
 func (s *Session) ReadAlongside(ctx context.Context) (Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
 	defer cancel()
@@ -260,8 +279,9 @@ func (s *Session) readOnce(ctx context.Context) (Revision, error) {
 	return v, s.checkNotRestored(v.ResourceVersion)
 }
 
-// checkNotRestored records a stored resourceVersion, and returns ErrEtcdRestored if the version is older than the newest recorded before. Reads are
-// consistent and calls are sequential, so versions decrease only after a restore.
+// checkNotRestored records a stored resourceVersion, and returns ErrEtcdRestored if the
+// version is older than the newest recorded before. Reads are consistent and calls are
+// sequential, so versions decrease only after a restore.
 func (s *Session) checkNotRestored(rv string) error {
 	if order, err := resourceversion.CompareResourceVersion(rv, s.newestVersion); err == nil && order < 0 {
 		return fmt.Errorf("%w (resourceVersion %s after %s)", ErrEtcdRestored, rv, s.newestVersion)

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// memoryStore is a Store in memory: a compare-and-swap. The next writes or their replies can be lost.
+// memoryStore is a Store in memory: a compare-and-swap. The next writes or their replies
+// can be lost.
 type memoryStore struct {
 	mu         sync.Mutex
 	stored     Revision
@@ -188,7 +189,8 @@ func TestFollow_WaitsForExpiryButNotAfterHandOver(t *testing.T) {
 	})
 }
 
-// The process of the leader is dead, but the API server may still apply the commit that the leader sent last.
+// The process of the leader is dead, but the API server may still apply the commit that
+// the leader sent last.
 func TestTakeOver_LastCommitOfKilledLeaderDoesNotDelayTheNextAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{}
@@ -227,7 +229,8 @@ func TestTakeOver_LastCommitOfKilledLeaderDoesNotDelayTheNextAttempt(t *testing.
 	})
 }
 
-// A resource that the leader counts but does not serve does not keep a replica that serves the resource from taking over.
+// A resource that the leader counts but does not serve does not keep a replica that
+// serves the resource from taking over.
 func TestFollow_TakesOverAtOnceIfTheLeaderDoesNotServeAResourceItCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{}
@@ -260,7 +263,8 @@ func TestFollow_TakesOverAtOnceIfTheLeaderDoesNotServeAResourceItCounts(t *testi
 	})
 }
 
-// Otherwise an API that is switched on by replacing replicas one by one would wait until the last replica is replaced.
+// Otherwise an API that is switched on by replacing replicas one by one would wait until
+// the last replica is replaced.
 func TestFollow_TakesOverAtOnceOnlyToServeMoreResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{}
@@ -344,7 +348,8 @@ func (u *unreachableStore) Read(ctx context.Context) (Revision, error) {
 	return u.Store.Read(ctx)
 }
 
-// A backup contains an earlier revision of the journal, or no journal: then the next take-over creates the first revision again.
+// A backup contains an earlier revision of the journal, or no journal: then the next
+// take-over creates the first revision again.
 func TestSession_EndsAfterEtcdIsRestored(t *testing.T) {
 	follow := func(ctx context.Context, s *Session) error {
 		_, err := s.Follow(ctx, func(Revision, error) {})

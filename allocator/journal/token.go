@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Token identifies one grant, or the ranges that one pool update withholds: 96 random bits. The token of a grant is written into the claim together with the
-// ranges. An observed claim is matched with
-// its grant by the token. The zero Token means none.
+// Token identifies one grant, or the ranges that one pool update withholds: 96 random
+// bits. The token of a grant is written into the claim together with the ranges. An
+// observed claim is matched with its grant by the token. The zero Token means none.
 type Token [12]byte
 
 // ParseToken parses the result of String. The empty string is the zero Token.

@@ -17,7 +17,8 @@ const checkShare = 20
 // nextCheck is when the state is checked again.
 var nextCheck atomic.Pointer[time.Time]
 
-// checkState panics if an invariant of the state does not hold: the chaos test reports managers that ended by themselves.
+// checkState panics if an invariant of the state does not hold: the chaos test reports
+// managers that ended by themselves.
 func checkState(s *state.State) {
 	began := time.Now()
 	if next := nextCheck.Load(); next != nil && began.Before(*next) {

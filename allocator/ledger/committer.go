@@ -14,8 +14,9 @@ const (
 	stopLimit    = 3 * time.Second       // for the last commit of a process that is stopping
 )
 
-// commitUntilDone writes due commits, one at a time, until leadership is lost or ctx ends: all grants that arrive during one write share the next write.
-// When ctx ends, the last commit hands the journal over.
+// commitUntilDone writes due commits, one at a time, until leadership is lost or ctx
+// ends: all grants that arrive during one write share the next write. When ctx ends, the
+// last commit hands the journal over.
 func (l *Ledger) commitUntilDone(ctx context.Context) error {
 	writes, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -58,7 +59,8 @@ func (l *Ledger) commitOnce(ctx context.Context, commit func(context.Context, jo
 	return nil
 }
 
-// awaitCommitDue returns true when a commit is due, and false when ctx ends. A commit is due
+// awaitCommitDue returns true when a commit is due, and false when ctx ends. A commit is
+// due
 //
 //	at once              for a grant, for a call of ProveLeads, or for what state.Pending.Commit lists
 //	after confirmAfter   if it would confirm an owner that no read can confirm

@@ -23,8 +23,9 @@ const (
 	scanShare     = 20               // lists take at most one in scanShare of the time
 )
 
-// tickEverySecond ends cooldowns, also while this replica follows: otherwise ended cooldowns would accumulate, and their ranges would look unavailable on
-// this replica after another replica has allocated them again.
+// tickEverySecond ends cooldowns, also while this replica follows: otherwise ended
+// cooldowns would accumulate, and their ranges would look unavailable on this replica
+// after another replica has allocated them again.
 func (l *Ledger) tickEverySecond(ctx context.Context, source Source) {
 	for journal.Pause(ctx, expireEvery) == nil {
 		l.checkReadAccess(source)
@@ -46,7 +47,8 @@ func (l *Ledger) expireEverySecond(ctx context.Context, source Source) {
 			late = !lateRead && s.EarlierWritesEnded()
 			l.cfg.Metrics.setShares(s.JournalShares(maxShares))
 		})
-		// The first late read precedes the expiry of inherited grants: an inherited grant may be of a range that an earlier leader recorded late.
+		// The first late read precedes the expiry of inherited grants: an inherited grant
+		// may be of a range that an earlier leader recorded late.
 		if now := time.Now(); !now.Before(nextReread) || late && !lateTried {
 			nextReread, lateTried = now.Add(logEvery), late
 			lateRead = l.rereadMovedRecords(ctx, source, late) || lateRead
@@ -70,11 +72,13 @@ type expirer struct {
 	scans    map[listing]time.Time           // -> earliest time of the next list
 }
 
-// listing identifies one list: the claims of a resource in one namespace. The listing of standby grants is the zero value: all claims of all resources.
+// listing identifies one list: the claims of a resource in one namespace. The listing of
+// standby grants is the zero value: all claims of all resources.
 type listing struct{ resource, namespace string }
 
-// expireGrants ends the grants whose life has passed and whose object is not stored. It returns the first error; an object that cannot be read or written
-// keeps only its own grants open.
+// expireGrants ends the grants whose life has passed and whose object is not stored. It
+// returns the first error; an object that cannot be read or written keeps only its own
+// grants open.
 //
 //	grant                               ends when
 //	to a create                         no stored claim has its token, or the claims with its token have been observed
@@ -82,8 +86,9 @@ type listing struct{ resource, namespace string }
 //	to a stored claim, or to a pool     the object was fenced (written to), so that no older write can store the range, and the fence has been observed
 //	to a resource of a later release    at once: this release cannot read its objects
 //
-// The fence must be observed, because the next leader waits for observed versions only. Without the observation the next leader would not know of a write
-// that landed just before the fence.
+// The fence must be observed, because the next leader waits for observed versions only.
+// Without the observation the next leader would not know of a write that landed just
+// before the fence.
 func (e *expirer) expireGrants(ctx context.Context, due []*state.OpenGrant) (failed error) {
 	started := time.Now()
 	fail := func(err error) {
@@ -141,9 +146,10 @@ func (e *expirer) expireGrants(ctx context.Context, due []*state.OpenGrant) (fai
 	return failed
 }
 
-// expireCreateGrants ends grants to creates of claims of one resource in one namespace. It reads a claim with a final name by name, and finds the other
-// claims in a list of all claims: one list ends all grants that had expired when the list began. The pause between lists bounds their share of the time;
-// the grants stay open meanwhile.
+// expireCreateGrants ends grants to creates of claims of one resource in one namespace.
+// It reads a claim with a final name by name, and finds the other claims in a list of all
+// claims: one list ends all grants that had expired when the list began. The pause
+// between lists bounds their share of the time; the grants stay open meanwhile.
 func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*state.OpenGrant) (failed error) {
 	byName := map[string][]*state.OpenGrant{}
 	var unnamed []*state.OpenGrant

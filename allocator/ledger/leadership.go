@@ -23,9 +23,10 @@ const (
 	remindEvery   = 10 * time.Minute       // between two logs of one warning while this replica serves
 )
 
-// Run follows the journal, takes it over when no replica leads, and commits until leadership is lost or ctx ends. Objects must be observed (ObserveClaim,
-// ObservePool) before and while Run runs. When ctx ends, Run hands the journal over. The only error is journal.ErrEtcdRestored: all observed objects and
-// this ledger are void then.
+// Run follows the journal, takes it over when no replica leads, and commits until
+// leadership is lost or ctx ends. Objects must be observed (ObserveClaim, ObservePool)
+// before and while Run runs. When ctx ends, Run hands the journal over. The only error is
+// journal.ErrEtcdRestored: all observed objects and this ledger are void then.
 func (l *Ledger) Run(ctx context.Context, source Source) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -68,8 +69,8 @@ func (l *Ledger) recordRead(v journal.Revision, err error) {
 	}
 }
 
-// recordWriteError records why the journal cannot be written. A cause such as a missing right may last. A replica that is taking over cannot serve
-// meanwhile.
+// recordWriteError records why the journal cannot be written. A cause such as a missing
+// right may last. A replica that is taking over cannot serve meanwhile.
 func (l *Ledger) recordWriteError(err error) {
 	l.logErrorLimited(err, "Writing the journal failed; retrying")
 	l.mu.Lock()
@@ -80,19 +81,22 @@ func (l *Ledger) recordWriteError(err error) {
 	}
 }
 
-// logErrorLimited logs an error at most once per logEvery and message: the cause may last, and every waiting call triggers another attempt.
+// logErrorLimited logs an error at most once per logEvery and message: the cause may
+// last, and every waiting call triggers another attempt.
 func (l *Ledger) logErrorLimited(err error, message string) {
 	if l.shouldLog(message, "") {
 		l.cfg.Log.Error(err, message)
 	}
 }
 
-// shouldLog reports whether a message with these details is due, and records the message as logged.
+// shouldLog reports whether a message with these details is due, and records the message
+// as logged.
 func (l *Ledger) shouldLog(message, details string) bool {
 	return l.shouldLogWithin(message, details, logEvery)
 }
 
-// shouldLogWithin reports whether a message is due: its details changed, or the period has passed since its last log. It records a due message as logged.
+// shouldLogWithin reports whether a message is due: its details changed, or the period
+// has passed since its last log. It records a due message as logged.
 func (l *Ledger) shouldLogWithin(message, details string, period time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +114,8 @@ type loggedMessage struct {
 	details string
 }
 
-// recordObserved records when the journal was read, and when it was first read in its current version.
+// recordObserved records when the journal was read, and when it was first read in its
+// current version.
 func (l *Ledger) recordObserved(v journal.Revision, err error) {
 	if err != nil {
 		return
@@ -139,7 +144,8 @@ func (l *Ledger) setLeader(leader string, err error) {
 	}
 }
 
-// setUnable records why this replica can neither answer nor forward calls. The caller holds mu.
+// setUnable records why this replica can neither answer nor forward calls. The caller
+// holds mu.
 func (l *Ledger) setUnable(err error) {
 	l.notLeadingReason = err
 	if l.unableSince.IsZero() {
@@ -147,7 +153,8 @@ func (l *Ledger) setUnable(err error) {
 	}
 }
 
-// leadTerm leads for one term: it takes the journal over, catches up, and commits until leadership is lost or ctx ends. why is logged.
+// leadTerm leads for one term: it takes the journal over, catches up, and commits until
+// leadership is lost or ctx ends. why is logged.
 func (l *Ledger) leadTerm(ctx context.Context, source Source, why string) error {
 	started := time.Now()
 	before := l.session.Current()
@@ -214,8 +221,10 @@ func (l *Ledger) countedResources() []string {
 	return slices.Concat(l.cfg.ClaimResources, l.cfg.PoolResources)
 }
 
-// requeueAll reports all claims and pools as changed, since the reconcilers of a follower do nothing. requeueAll works in batches, because creates need the
-// processor meanwhile. StartGranting and the first commit have already reported the objects that a client may wait for.
+// requeueAll reports all claims and pools as changed, since the reconcilers of a follower
+// do nothing. requeueAll works in batches, because creates need the processor meanwhile.
+// StartGranting and the first commit have already reported the objects that a client may
+// wait for.
 func (l *Ledger) requeueAll(ctx context.Context) {
 	for l.ProveLeads(ctx) != nil { // nothing is confirmed before the first commit
 		if journal.Pause(ctx, requeueEvery) != nil {
@@ -232,8 +241,9 @@ func (l *Ledger) requeueAll(ctx context.Context) {
 	}
 }
 
-// renewWhile writes the journal of the take-over again every renewAfter until the work is done. The work may take longer than the journal's expiry, and
-// another replica that took the journal over meanwhile would have to do the work again.
+// renewWhile writes the journal of the take-over again every renewAfter until the work is
+// done. The work may take longer than the journal's expiry, and another replica that took
+// the journal over meanwhile would have to do the work again.
 func (l *Ledger) renewWhile(ctx context.Context, work func(context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -259,9 +269,11 @@ func (l *Ledger) renewWhile(ctx context.Context, work func(context.Context) erro
 	}
 }
 
-// catchUp waits until this replica has observed all events that the previous leader had observed. Only then has it observed the object of every grant that
-// has left the journal. A single newer object proves nothing, because lists are delivered in no order. Resources that the previous leader did not count, or
-// of which the previous leader had observed nothing, are read from the API server.
+// catchUp waits until this replica has observed all events that the previous leader had
+// observed. Only then has it observed the object of every grant that has left the
+// journal. A single newer object proves nothing, because lists are delivered in no order.
+// Resources that the previous leader did not count, or of which the previous leader had
+// observed nothing, are read from the API server.
 func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Revision) error {
 	started := time.Now()
 	for _, resource := range l.countedResources() {
@@ -300,8 +312,9 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Revi
 	return nil
 }
 
-// checkRecordsReadable returns why the records of moved ranges cannot be read. It reads them only within one grant life after a denied attempt to lead:
-// without the check a further attempt would write to the journal and fail again.
+// checkRecordsReadable returns why the records of moved ranges cannot be read. It reads
+// them only within one grant life after a denied attempt to lead: without the check a
+// further attempt would write to the journal and fail again.
 func (l *Ledger) checkRecordsReadable(ctx context.Context, source Source) error {
 	denied := false
 	l.withState(func(*state.State) { denied = !l.recordsDenied.IsZero() })
@@ -312,7 +325,8 @@ func (l *Ledger) checkRecordsReadable(ctx context.Context, source Source) error 
 	return err
 }
 
-// recordsDeniedFor returns for how long the right to read the records of moved ranges has been missing, counted from the first call.
+// recordsDeniedFor returns for how long the right to read the records of moved ranges has
+// been missing, counted from the first call.
 func (l *Ledger) recordsDeniedFor() (d time.Duration) {
 	l.withState(func(*state.State) {
 		if l.recordsDenied.IsZero() {
@@ -323,12 +337,17 @@ func (l *Ledger) recordsDeniedFor() (d time.Duration) {
 	return d
 }
 
-// rereadMovedRecords reads the records of moved ranges again in two cases, and reports whether the second is done:
+// rereadMovedRecords reads the records of moved ranges again in two cases, and reports
+// whether the second is done:
 //
-//   - A record has a fault, or the right to read the records was missing. The pools allocate again soon after a person has corrected the cause. After a
-//     fault only the faulty records are applied: this replica may just have written newer versions of the others.
-//   - afterEarlierWrites: writes of earlier leaders have ended. An earlier leader may have written a record after this leader read the records. If this
-//     replica saved a record during the read, the read may show an older record: nothing is applied, and the next round reads again.
+//   - A record has a fault, or the right to read the records was missing. The pools
+//     allocate again soon after a person has corrected the cause. After a fault only the
+//     faulty records are applied: this replica may just have written newer versions of
+//     the others.
+//   - afterEarlierWrites: writes of earlier leaders have ended. An earlier leader may
+//     have written a record after this leader read the records. If this replica saved a
+//     record during the read, the read may show an older record: nothing is applied, and
+//     the next round reads again.
 func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source, afterEarlierWrites bool) (done bool) {
 	var faulty map[string]error
 	denied := false

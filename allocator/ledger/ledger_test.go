@@ -24,7 +24,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// memoryStore is a journal.Store in memory: a compare-and-swap that takes two milliseconds, or the time set by setLatency.
+// memoryStore is a journal.Store in memory: a compare-and-swap that takes two
+// milliseconds, or the time set by setLatency.
 type memoryStore struct {
 	mu      sync.Mutex
 	stored  journal.Revision
@@ -68,7 +69,8 @@ func (s *memoryStore) writeCount() int {
 	return s.writes
 }
 
-// fakeSource is a Source with complete local copies and an API server that stores the given claims.
+// fakeSource is a Source with complete local copies and an API server that stores the
+// given claims.
 type fakeSource struct {
 	claims        []Claim
 	anyStored     bool
@@ -194,7 +196,8 @@ func (s *fakeSource) ScanClaims(ctx context.Context, _, _ string, visit func(Cla
 	return nil
 }
 
-// startLeader runs a ledger with a pool of a hundred addresses, waits until the ledger leads, and returns it with a function that stops it.
+// startLeader runs a ledger with a pool of a hundred addresses, waits until the ledger
+// leads, and returns it with a function that stops it.
 func startLeader(t *testing.T, store journal.Store, identity string, source Source) (l *Ledger, stop func()) {
 	t.Helper()
 	l, stop = startReplica(t, store, identity, source)
@@ -204,7 +207,8 @@ func startLeader(t *testing.T, store journal.Store, identity string, source Sour
 	return l, stop
 }
 
-// startReplica runs a ledger with a pool of a hundred addresses, and returns it with a function that stops it.
+// startReplica runs a ledger with a pool of a hundred addresses, and returns it with a
+// function that stops it.
 func startReplica(t *testing.T, store journal.Store, identity string, source Source) (l *Ledger, stop func()) {
 	t.Helper()
 	l = New(Config{Store: store, Identity: identity, ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
@@ -225,7 +229,8 @@ func request(name string) Request {
 	return Request{Claim: key(name), Pool: modelPool, Ranges: []RangeRequest{{Count: 1}}}
 }
 
-// Two updates remove the same addresses from a pool. The event of the first update ends the withholding for which the second update waits.
+// Two updates remove the same addresses from a pool. The event of the first update ends
+// the withholding for which the second update waits.
 func TestUpdatePool_IsRetriedAfterAnEqualUpdateIsObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{}
@@ -286,7 +291,8 @@ func TestMetrics_OpenGrantsOnlyOnTheLeader(t *testing.T) {
 	})
 }
 
-// Administrators learn which namespaces fill the journal: by a message, and by a metric of the leader. The author of the denied request does not.
+// Administrators learn which namespaces fill the journal: by a message, and by a metric
+// of the leader. The author of the denied request does not.
 func TestJournalFull_NamesTheNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var messages []string
@@ -365,7 +371,8 @@ func TestTakeOver_ReadsResourcesThatThePreviousLeaderDidNotCount(t *testing.T) {
 	})
 }
 
-// Otherwise a follower would take over after the expiry, and have to read all objects itself.
+// Otherwise a follower would take over after the expiry, and have to read all objects
+// itself.
 func TestTakeOver_LongReadKeepsTheJournal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end  func(stop func(), s *memoryStore)
@@ -491,7 +498,8 @@ func TestLeaseExpired_CallersAreSentToAnotherReplica(t *testing.T) {
 		s.setLatency(time.Hour)
 		started := time.Now()
 		var down *NotServingError
-		// The first call waits until another replica may lead, whatever its deadline; later calls do not wait.
+		// The first call waits until another replica may lead, whatever its deadline;
+		// later calls do not wait.
 		for i, most := range []time.Duration{l.Expiry(), 0} {
 			if _, err := l.Grant(t.Context(), request(fmt.Sprint(i))); !errors.As(err, &down) || down.NoOtherReplica || down.RetryAfter == 0 {
 				t.Errorf("a grant that cannot be committed: %v, want an error that sends the caller to another replica", err)
@@ -630,7 +638,8 @@ func TestExpiry_GrantToStoredClaimEndsAfterTheFenceIsObserved(t *testing.T) {
 	})
 }
 
-// Failed creates, one a second: with a name that reached validation, with a name that did not, and without a name.
+// Failed creates, one a second: with a name that reached validation, with a name that did
+// not, and without a name.
 func TestExpiry_BoundsReads(t *testing.T) {
 	for _, tc := range []struct {
 		what         string
@@ -687,7 +696,8 @@ func TestExpiry_BoundsReads(t *testing.T) {
 	}
 }
 
-// A denied write to a claim is retried with growing pauses, once for all grants to the claim.
+// A denied write to a claim is retried with growing pauses, once for all grants to the
+// claim.
 func TestExpiry_DeniedFenceBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeSource{fenceDenied: key("protected"), fencedVersion: 7}
@@ -817,7 +827,8 @@ func TestTakeOver_NotWhileAnUnknownResourceHasObjects(t *testing.T) {
 	})
 }
 
-// Between two leaders all replicas may be without a leader at the same time: a caller can wait on any of them.
+// Between two leaders all replicas may be without a leader at the same time: a caller can
+// wait on any of them.
 func TestReady_StaysTrueBetweenTwoLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		led := journal.Revision{ResourceVersion: "0", Leader: "b"}
@@ -852,7 +863,8 @@ func TestReady_StaysTrueBetweenTwoLeaders(t *testing.T) {
 	})
 }
 
-// readOnlyStore is a journal that can only be read until open is set, as without the right to update Leases.
+// readOnlyStore is a journal that can only be read until open is set, as without the
+// right to update Leases.
 type readOnlyStore struct {
 	*memoryStore
 	open atomic.Bool
@@ -900,7 +912,8 @@ func TestReady_FalseWithoutTheRightToWriteTheJournal(t *testing.T) {
 	})
 }
 
-// After a take-over all objects are reported as changed. Objects that are not Ready come first, and creates do not wait for the rest.
+// After a take-over all objects are reported as changed. Objects that are not Ready come
+// first, and creates do not wait for the rest.
 func TestTakeOver_RequeuesAllObjectsUnfinishedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const done = 3 * requeueBatch
@@ -982,7 +995,8 @@ func TestLeaseExpired_DeniesNothing(t *testing.T) {
 		if owns, err := l.OwnsAll(t.Context(), "x", 0); owns || err != nil {
 			t.Errorf("leader, a claim that owns nothing: owns all %t, %v", owns, err)
 		}
-		// As after a pause of the process: another replica leads, and this replica has not noticed.
+		// As after a pause of the process: another replica leads, and this replica has
+		// not noticed.
 		s.mu.Lock()
 		s.stored = s.stored.WithLeader("b")
 		s.stored.ResourceVersion = "taken"
@@ -1029,7 +1043,8 @@ func TestLeaseExpired_ConfirmsNoOwnership(t *testing.T) {
 	})
 }
 
-// Webhooks and reconcilers recover from panics. The state may be incomplete after a panic, so the process has to end.
+// Webhooks and reconcilers recover from panics. The state may be incomplete after a
+// panic, so the process has to end.
 func TestLedger_PanicEndsTheProcess(t *testing.T) {
 	if os.Getenv("PANIC_IN_THE_STATE") != "" {
 		defer func() { _ = recover() }()
@@ -1049,8 +1064,9 @@ func enlargePool(l *Ledger) {
 	l.ObservePool(Pool{Key: modelPool, UID: "pool", ResourceVersion: 2, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.199")}})
 }
 
-// A former leader that does not know it was replaced answers a create with a standby grant: the read of the journal shows the new leader, and the create is not
-// approved. Its successor knows the grant.
+// A former leader that does not know it was replaced answers a create with a standby
+// grant: the read of the journal shows the new leader, and the create is not approved.
+// Its successor knows the grant.
 func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
@@ -1086,7 +1102,8 @@ func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
 	})
 }
 
-// Only a few standby grants leave before they are proven: the others wait, since a validating call that waits fails if its replica is killed.
+// Only a few standby grants leave before they are proven: the others wait, since a
+// validating call that waits fails if its replica is killed.
 func TestStandby_FewLeaveUnproven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}
@@ -1121,7 +1138,8 @@ func TestStandby_FewLeaveUnproven(t *testing.T) {
 	})
 }
 
-// etcd was restored from a backup of this leader's term: the journal may lack the standby grants of later commits.
+// etcd was restored from a backup of this leader's term: the journal may lack the standby
+// grants of later commits.
 func TestStandby_RestoredEtcdProvesNothing(t *testing.T) {
 	p := &proofs{term: 3}
 	for _, tc := range []struct {
@@ -1142,7 +1160,8 @@ func TestStandby_RestoredEtcdProvesNothing(t *testing.T) {
 	}
 }
 
-// Standby grants of an earlier leader end after a grant life and a list of the claims of every resource: the resource of their claim is not known.
+// Standby grants of an earlier leader end after a grant life and a list of the claims of
+// every resource: the resource of their claim is not known.
 func TestStandby_InheritedExpiresAfterAReadOfEveryResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, source := &memoryStore{}, &fakeSource{}
@@ -1180,8 +1199,9 @@ func TestStandby_InheritedExpiresAfterAReadOfEveryResource(t *testing.T) {
 	})
 }
 
-// A claim is deleted under the first leader. The third leader has read the journal of the first two: a release waits for a grant life since the first change of
-// the leader, and not since the last.
+// A claim is deleted under the first leader. The third leader has read the journal of the
+// first two: a release waits for a grant life since the first change of the leader, and
+// not since the last.
 func TestReleaseWindow_CountsFromTheFirstChangeOfTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{}

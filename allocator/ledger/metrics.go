@@ -73,7 +73,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // countGranted counts a granted request of a pool.
 func (m *Metrics) countGranted(pool Key) { m.count(pool, "success") }
 
-// countDenied counts a denied request of a pool. Requests of missing pools, and requests that a replica could not serve, are not counted.
+// countDenied counts a denied request of a pool. Requests of missing pools, and requests
+// that a replica could not serve, are not counted.
 func (m *Metrics) countDenied(pool Key, err error) {
 	var (
 		of       *PoolError
@@ -126,7 +127,8 @@ func (m *Metrics) setShares(list []state.JournalShare) {
 	}
 }
 
-// setUncounted sets the number of stored objects of each resource whose API is switched off, and the resources that cannot be read.
+// setUncounted sets the number of stored objects of each resource whose API is switched
+// off, and the resources that cannot be read.
 func (m *Metrics) setUncounted(unserved map[string]int, denied map[string]error) {
 	for resource, n := range unserved {
 		m.unserved.WithLabelValues(resource).Set(float64(n))

@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Every replica deletes the series of a pool that is gone: a follower may have led, and counted requests of the pool, before.
+// Every replica deletes the series of a pool that is gone: a follower may have led, and
+// counted requests of the pool, before.
 func TestMetrics_OfDeletedPoolsOnAFollower(t *testing.T) {
 	for name, remove := range map[string]func(*Ledger){
 		"deleted":                 func(l *Ledger) { l.RemovePool(modelPool, 2) },

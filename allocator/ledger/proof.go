@@ -12,20 +12,24 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// A consistent read of the journal proves leadership as a commit does (package state, proofs), and costs the API server less. Reads are made one at a time:
-// all grants that await a proof share the next read.
+// A consistent read of the journal proves leadership as a commit does (package state,
+// proofs), and costs the API server less. Reads are made one at a time: all grants that
+// await a proof share the next read.
 
-// proofRetry is the pause after a read that proved nothing; a commit is under way meanwhile.
+// proofRetry is the pause after a read that proved nothing; a commit is under way
+// meanwhile.
 const proofRetry = 50 * time.Millisecond
 
-// errNoProof reports that a read did not prove that this replica leads. A commit decides then.
+// errNoProof reports that a read did not prove that this replica leads. A commit decides
+// then.
 var errNoProof = errors.New("a read of the journal did not show this replica's term")
 
 // proofs are the reads of one term.
 type proofs struct {
 	term int64
-	// notBefore is the resourceVersion of the newest commit that has landed. An older version in a read shows that etcd was restored from a backup, which may
-	// lack the grants of that commit.
+	// notBefore is the resourceVersion of the newest commit that has landed. An older
+	// version in a read shows that etcd was restored from a backup, which may lack the
+	// grants of that commit.
 	notBefore string
 	wake      chan struct{}
 }
@@ -41,7 +45,8 @@ func (l *Ledger) wakeProofs() {
 	}
 }
 
-// proveUntilDone reads the journal while the term lasts: at once for grants, after confirmAfter for owners to confirm.
+// proveUntilDone reads the journal while the term lasts: at once for grants, after
+// confirmAfter for owners to confirm.
 func (l *Ledger) proveUntilDone(ctx context.Context, p *proofs) {
 	for l.awaitProofDue(ctx, p) {
 		var n uint64

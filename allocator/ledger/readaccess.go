@@ -14,8 +14,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// updateUnreadable updates l.unreadable: the resources that the journal lists and this replica cannot count, as this release does not know the resource, or as
-// the API server denies reading it and this replica has not observed the listed version.
+// updateUnreadable updates l.unreadable: the resources that the journal lists and this
+// replica cannot count, as this release does not know the resource, or as the API server
+// denies reading it and this replica has not observed the listed version.
 func (l *Ledger) updateUnreadable(source Source, snapshot journal.Snapshot) {
 	l.unreadable.Update(time.Now(), snapshot, func(resource string, version uint64) bool {
 		return !l.isCounted(resource) || source.ReadAccess(resource).Denied != nil && source.AppliedVersion(resource) < version
@@ -29,7 +30,8 @@ func (l *Ledger) isCounted(resource string) bool {
 	return slices.Contains(l.countedResources(), resource)
 }
 
-// checkMayLead returns why this replica must not lead with a journal yet: stored objects that the replica cannot count may own addresses.
+// checkMayLead returns why this replica must not lead with a journal yet: stored objects
+// that the replica cannot count may own addresses.
 func (l *Ledger) checkMayLead(ctx context.Context, source Source, snapshot journal.Snapshot) error {
 	l.updateUnreadable(source, snapshot)
 	for _, resource := range slices.Sorted(maps.Keys(l.unreadable)) {
@@ -83,8 +85,9 @@ func (l *Ledger) checkReadAccess(source Source) {
 	}
 }
 
-// Warnings lists the conditions that need attention although this replica can serve: resources that cannot be read, and owners of APIs that are switched
-// off. Each text begins with the name of the resource.
+// Warnings lists the conditions that need attention although this replica can serve:
+// resources that cannot be read, and owners of APIs that are switched off. Each text
+// begins with the name of the resource.
 func (l *Ledger) Warnings() (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

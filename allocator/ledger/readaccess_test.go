@@ -46,7 +46,8 @@ func TestReadAccess_UnreadableResourceDelaysLeadingByOneGrantLife(t *testing.T) 
 	}
 }
 
-// The wait begins while another replica leads, and begins again when the version in the journal changes.
+// The wait begins while another replica leads, and begins again when the version in the
+// journal changes.
 func TestReadAccess_WaitBeginsAtTheLastChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{stored: journalWith(7, modelClaims)}
@@ -83,8 +84,9 @@ func TestReadAccess_WaitBeginsAtTheLastChange(t *testing.T) {
 	})
 }
 
-// A leader that loses the right to read a resource grants nothing for the resource. Observed claims keep their addresses. After one grant life the
-// journal no longer counts the resource.
+// A leader that loses the right to read a resource grants nothing for the resource.
+// Observed claims keep their addresses. After one grant life the journal no longer counts
+// the resource.
 func TestReadAccess_LostOnTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, source := &memoryStore{}, &fakeSource{readAccess: map[string]ReadAccess{}}
@@ -129,7 +131,8 @@ func TestReadAccess_LostOnTheLeader(t *testing.T) {
 	})
 }
 
-// Stored objects of an API that is switched off own their addresses, and the journal lists their resource while objects are stored.
+// Stored objects of an API that is switched off own their addresses, and the journal
+// lists their resource while objects are stored.
 func TestUnservedResource_IsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &memoryStore{}
@@ -161,8 +164,9 @@ func TestUnservedResource_IsCounted(t *testing.T) {
 		l.ObserveClaim(Claim{Key: off, UID: "1", ResourceVersion: 7, Ranges: at})
 		check(true)
 
-		// The other claim is not flagged, since its API is switched off. So a claim that shares the address cannot be Ready before writes of replicas that
-		// served the other API have ended.
+		// The other claim is not flagged, since its API is switched off. So a claim that
+		// shares the address cannot be Ready before writes of replicas that served the
+		// other API have ended.
 		l.ObserveClaim(Claim{Key: key("rival"), UID: "2", ResourceVersion: 8, Ranges: at, Token: journal.Token{1}, Created: time.Now().Add(-time.Hour)})
 		time.Sleep(2 * renewAfter)
 		if st := l.OwnershipOf("2"); st.Confirmed || st.Conflict != nil {

@@ -16,8 +16,9 @@ import (
 
 var errRecordsDenied = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no right"))
 
-// Without the right to read the records of moved ranges no replica leads for one grant life; then a replica leads with the lists of the pools. When the right
-// is restored, the records count again.
+// Without the right to read the records of moved ranges no replica leads for one grant
+// life; then a replica leads with the lists of the pools. When the right is restored, the
+// records count again.
 func TestRecords_Denied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeSource{recordsErr: errRecordsDenied}
@@ -45,7 +46,8 @@ func TestRecords_Denied(t *testing.T) {
 	})
 }
 
-// A record that cannot be decoded stops allocation from its own pool only, until the record is corrected.
+// A record that cannot be decoded stops allocation from its own pool only, until the
+// record is corrected.
 func TestRecords_Fault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeSource{records: []MovedRecord{{Pool: modelPool, UID: "pool", Fault: errors.New("broken")}, {UID: "another", Fault: errors.New("broken too")}}}
@@ -78,7 +80,8 @@ func expectDeniedByRecord(t *testing.T, l *Ledger) {
 	}
 }
 
-// An earlier leader may write a record after the new leader has read the records. The new leader reads them again when such writes have ended.
+// An earlier leader may write a record after the new leader has read the records. The new
+// leader reads them again when such writes have ended.
 func TestRecords_WrittenLateByAnEarlierLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeSource{}

@@ -2,8 +2,9 @@ package ledger
 
 import "butlerlabs.dev/ipam/allocator/state"
 
-// Aliases of the types in the methods of Ledger. They let webhooks, reconcilers and kinds import package ledger alone: about 500 uses in 14 packages, and none
-// of these packages can reach a state.State outside the ledger's mutex.
+// Aliases of the types in the methods of Ledger. They let webhooks, reconcilers and kinds
+// import package ledger alone: about 500 uses in 14 packages, and none of these packages
+// can reach a state.State outside the ledger's mutex.
 type (
 	// Key is state.Key.
 	Key = state.Key
@@ -77,7 +78,8 @@ var (
 	ErrNoGrant = state.ErrNoGrant
 )
 
-// EmptiedList is the Pool.MovedListRevision of a list of moved ranges that a person emptied.
+// EmptiedList is the Pool.MovedListRevision of a list of moved ranges that a person
+// emptied.
 const EmptiedList = state.EmptiedList
 
 // FamilyName returns "IPv4" or "IPv6" for the bits of an address.

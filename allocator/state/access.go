@@ -12,8 +12,9 @@ type Pending struct {
 	Grants  int  // grants whose responses wait
 	Waiters int  // calls of NotifyOfNextCommit
 	Confirm bool // a commit would confirm an owner; no response waits for that commit
-	// Commit: a commit is due at once, for which no response waits. Few standby grants are left, or the entry of a claim that is being deleted is to be removed,
-	// or a read that was to be a proof has failed.
+	// Commit: a commit is due at once, for which no response waits. Few standby grants
+	// are left, or the entry of a claim that is being deleted is to be removed, or a read
+	// that was to be a proof has failed.
 	Commit bool
 	Proofs int  // used standby grants that await a proof
 	Proof  bool // a consistent read of the journal would confirm an owner; no response waits for that read
@@ -26,7 +27,8 @@ func (s *State) Pending() Pending {
 	}
 }
 
-// TakeChanged returns the claims and pools whose ownership or usage may have changed since the last call, in no order.
+// TakeChanged returns the claims and pools whose ownership or usage may have changed
+// since the last call, in no order.
 func (s *State) TakeChanged() []Key {
 	if len(s.changed) == 0 {
 		return nil
@@ -45,20 +47,24 @@ func (s *State) MayGrant() bool { return s.granting }
 // GrantingSince returns when the state last began to grant.
 func (s *State) GrantingSince() time.Time { return s.grantingSince }
 
-// SetUnserved declares resources whose API is switched off. Stored objects of these resources count as owners; new objects are granted nothing.
+// SetUnserved declares resources whose API is switched off. Stored objects of these
+// resources count as owners; new objects are granted nothing.
 func (s *State) SetUnserved(resources []string) {
 	for _, resource := range resources {
 		s.unserved[resource] = true
 	}
 }
 
-// RecordClockAhead returns by how much the clock of recorded times is ahead of the clock of this state's times.
+// RecordClockAhead returns by how much the clock of recorded times is ahead of the clock
+// of this state's times.
 func (s *State) RecordClockAhead() time.Duration { return s.recordClockAhead }
 
-// SetRecordClockAhead sets by how much the clock of recorded times is ahead of the clock of this state's times.
+// SetRecordClockAhead sets by how much the clock of recorded times is ahead of the clock
+// of this state's times.
 func (s *State) SetRecordClockAhead(d time.Duration) { s.recordClockAhead = d }
 
-// UnservedCounts returns the number of stored objects of each resource whose API is switched off.
+// UnservedCounts returns the number of stored objects of each resource whose API is
+// switched off.
 func (s *State) UnservedCounts() map[string]int {
 	counts := make(map[string]int, len(s.unserved))
 	for resource := range s.unserved {
@@ -76,13 +82,15 @@ func (s *State) ReadDenials() map[string]error {
 	return denials
 }
 
-// RecordFaults returns why records of moved ranges cannot be read: UID of the pool -> error.
+// RecordFaults returns why records of moved ranges cannot be read: UID of the pool ->
+// error.
 func (s *State) RecordFaults() map[string]error { return maps.Clone(s.recordFaults) }
 
 // ClearRecordFault removes the fault of a pool whose record was deleted.
 func (s *State) ClearRecordFault(poolUID string) { delete(s.recordFaults, poolUID) }
 
-// WithdrawToken ends the open grant with this token. Precondition: the response of the grant has not left this process.
+// WithdrawToken ends the open grant with this token. Precondition: the response of the
+// grant has not left this process.
 func (s *State) WithdrawToken(t journal.Token) {
 	if g := s.grants[t]; g != nil && g.state == grantCommitted {
 		s.WithdrawGrant(g)
@@ -96,8 +104,10 @@ func (s *State) RequireConfirmation(uid string) {
 	}
 }
 
-// NotifyCommit registers a buffered channel for the outcome of the grant's commit: nil once the journal contains the grant.
+// NotifyCommit registers a buffered channel for the outcome of the grant's commit: nil
+// once the journal contains the grant.
 func (g *OpenGrant) NotifyCommit(committed chan error) { g.waiter = committed }
 
-// AwaitsCommit reports whether a commit must land before the response of the grant may leave.
+// AwaitsCommit reports whether a commit must land before the response of the grant may
+// leave.
 func (g *OpenGrant) AwaitsCommit() bool { return g.state != grantCommitted }

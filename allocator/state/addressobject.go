@@ -6,19 +6,23 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// An address object owns a range for a claim (Claim.OwnerClaim). Claim and address object name a common pool: a claim with that name in a second pool is a
-// different claim. Claim and address object share a holding, which belongs to the claim while the claim is stored, and to the address object afterwards:
+// An address object owns a range for a claim (Claim.OwnerClaim). Claim and address object
+// name a common pool: a claim with that name in a second pool is a different claim. Claim
+// and address object share a holding, which belongs to the claim while the claim is
+// stored, and to the address object afterwards:
 //
 //	claim           ├── stored ──┤
 //	address object      ├─── stored ─────┤
 //	the range is free                    ├──
 
-// isAddressObjectOf reports whether the holding belongs to an address object of this claim, in this pool.
+// isAddressObjectOf reports whether the holding belongs to an address object of this
+// claim, in this pool.
 func (h *holding) isAddressObjectOf(claim, pool Key) bool {
 	return h.claim != nil && h.claim.OwnerClaim == claim && h.pool == pool
 }
 
-// holdingOfOwnerClaim returns the holding of an address object's claim if the holding has exactly the ranges of the address object; nil if not.
+// holdingOfOwnerClaim returns the holding of an address object's claim if the holding has
+// exactly the ranges of the address object; nil if not.
 func (s *State) holdingOfOwnerClaim(c *claim) *holding {
 	if c.OwnerClaim == (Key{}) {
 		return nil
@@ -31,12 +35,13 @@ func (s *State) holdingOfOwnerClaim(c *claim) *holding {
 	return nil
 }
 
-// mayBeIn reports whether an address object may own addresses of its claim in a routing domain: an address object without a record of its routing domain is
-// where its claim is.
+// mayBeIn reports whether an address object may own addresses of its claim in a routing
+// domain: an address object without a record of its routing domain is where its claim is.
 func (c *claim) mayBeIn(space string) bool { return !c.SpaceGranted || c.Space == space }
 
-// ownedByOwnerClaim describes the claim of an address object that is to be created, if the claim owns the range of the address object already, in whichever
-// routing domain; nil if not.
+// ownedByOwnerClaim describes the claim of an address object that is to be created, if
+// the claim owns the range of the address object already, in whichever routing domain;
+// nil if not.
 func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
 	if q.OwnerClaim == (Key{}) || len(q.Ranges) != 1 {
 		return nil
@@ -49,9 +54,11 @@ func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
 	return nil
 }
 
-// joinAddressObject moves the grants of a claim to the holding of its address object, which has equal ranges and was observed between the grant and the
-// claim: events of two resources arrive in any order. With two holdings the claim would conflict with its own address object. As in findHoldingOf, the
-// grant is found by token, or by name if the token was removed from the claim.
+// joinAddressObject moves the grants of a claim to the holding of its address object,
+// which has equal ranges and was observed between the grant and the claim: events of two
+// resources arrive in any order. With two holdings the claim would conflict with its own
+// address object. As in findHoldingOf, the grant is found by token, or by name if the
+// token was removed from the claim.
 func (s *State) joinAddressObject(c *claim) {
 	granted := slices.Clone(s.holdingsByKey[c.Key])
 	if g := s.grants[c.Token]; g != nil && g.isFor(c.Key, c.UID) {
@@ -74,7 +81,8 @@ func (s *State) joinAddressObject(c *claim) {
 	}
 }
 
-// endGrantOfCovered ends the grant of an address object whose claim owns the range already.
+// endGrantOfCovered ends the grant of an address object whose claim owns the range
+// already.
 func (s *State) endGrantOfCovered(c *claim, h *holding) {
 	if g := s.grants[c.Token]; g != nil && g.isFor(c.Key, c.UID) {
 		s.endGrant(g)
@@ -82,8 +90,8 @@ func (s *State) endGrantOfCovered(c *claim, h *holding) {
 	s.markChanged(h)
 }
 
-// passHolding gives the holding of a deleted claim to an address object of the claim with equal ranges, and returns whether the claim has an address
-// object with those ranges.
+// passHolding gives the holding of a deleted claim to an address object of the claim with
+// equal ranges, and returns whether the claim has an address object with those ranges.
 func (s *State) passHolding(c *claim) bool {
 	h := c.holding
 	for _, object := range s.addressObjects[c.Key] {

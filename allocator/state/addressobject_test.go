@@ -93,7 +93,8 @@ func TestMoved_RangeIsNotAllocatedHere(t *testing.T) {
 		t.Errorf("returned and released: %d free", fresh.available())
 	}
 
-	// Only a user who removes the entry from a list that contained the entry frees the range.
+	// Only a user who removes the entry from a list that contained the entry frees the
+	// range.
 	recorded.MovedListRevision = 100
 	s.ObservePool(s.now, recorded)
 	for i, tc := range []struct {
@@ -120,7 +121,8 @@ func TestMoved_RangeIsNotAllocatedHere(t *testing.T) {
 	}
 }
 
-// The record of a pool has room for all moved ranges, and survives the loss of the pool's annotations.
+// The record of a pool has room for all moved ranges, and survives the loss of the pool's
+// annotations.
 func TestMovedRecord(t *testing.T) {
 	moved := Moved{Range: mustRange("10.0.0.3"), Claim: key("web"), MovedUID: "web"}
 	record := func(m Moved) []MovedRecord {
@@ -340,7 +342,8 @@ func TestDeferredClaim_IsEvaluatedWhenItsPoolAppears(t *testing.T) {
 	}
 }
 
-// The pool's record of a moved range may be observed before the deletion of its claim: the range must stay recorded then.
+// The pool's record of a moved range may be observed before the deletion of its claim:
+// the range must stay recorded then.
 func TestMoved_StaysRecordedUntilItsClaimReturns(t *testing.T) {
 	for name, tc := range map[string]struct {
 		movedUID string
@@ -450,8 +453,9 @@ func TestDecideMoved_OfClaimsThatWereNotMoved(t *testing.T) {
 	})
 }
 
-// While the claim owns the range too, by its own holding, the move of the claim is the move to record. A replica that has not observed that move would take
-// the claim for a claim that came back, and end the record.
+// While the claim owns the range too, by its own holding, the move of the claim is the
+// move to record. A replica that has not observed that move would take the claim for a
+// claim that came back, and end the record.
 func TestAddressObject_IsNotMovedBeforeItsClaim(t *testing.T) {
 	first := newTestState(t)
 	g := first.mustGrant(Request{Claim: key("web"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}})
@@ -471,8 +475,9 @@ func TestAddressObject_IsNotMovedBeforeItsClaim(t *testing.T) {
 	}
 }
 
-// Informers of two resources deliver events in any order: an address object that was stored after its claim, without a grant of its own since the claim
-// was granted the range, may be observed first.
+// Informers of two resources deliver events in any order: an address object that was
+// stored after its claim, without a grant of its own since the claim was granted the
+// range, may be observed first.
 func TestAddressObject_ObservedBeforeTheClaimThatWasGrantedItsRange(t *testing.T) {
 	withoutStatus := func(c *Claim) { c.Ready, c.Flagged = true, true } // see metal3.AddressClaimOf
 	for name, tc := range map[string]struct {
@@ -512,8 +517,9 @@ func TestAddressObject_ObservedBeforeTheClaimThatWasGrantedItsRange(t *testing.T
 	}
 }
 
-// A leader that knows of the deletion of a claim creates no address object for it. So the release of a claim waits for the creates of the leaders before the
-// first that knew, and not anew after each further change of the leader.
+// A leader that knows of the deletion of a claim creates no address object for it. So the
+// release of a claim waits for the creates of the leaders before the first that knew, and
+// not anew after each further change of the leader.
 func TestReleaseWindow_IsNotProlongedByLaterLeaders(t *testing.T) {
 	revision := func(term int64, applied uint64) journal.Revision {
 		return journal.Revision{Term: term, Snapshot: journal.Snapshot{Applied: map[string]uint64{modelClaims: applied}}}

@@ -137,7 +137,8 @@ func (s *State) checkClaims() error {
 	return nil
 }
 
-// checkAddresses verifies that a holding owns all its addresses unless it is contested, and that every owner is a holding.
+// checkAddresses verifies that a holding owns all its addresses unless it is contested,
+// and that every owner is a holding.
 func (s *State) checkAddresses() error {
 	for _, h := range s.holdings {
 		core := s.space(h.space).core

@@ -17,7 +17,8 @@ func (s *State) BeginCommit() journal.Snapshot {
 	withGrants := map[string]bool{} // resources with open grants
 	for _, g := range s.grants {
 		if s.readDenied[g.Resource].expired {
-			// The journal stops listing a resource that could not be read for a grant life (readaccess.go). This leader keeps the ranges; a new leader may grant
+			// The journal stops listing a resource that could not be read for a grant
+			// life (readaccess.go). This leader keeps the ranges; a new leader may grant
 			// them again, although the object may be stored.
 			continue
 		}
@@ -43,7 +44,8 @@ func (s *State) BeginCommit() journal.Snapshot {
 	return r
 }
 
-// CommitLanded records that the commit in flight is stored: the responses of its grants may leave.
+// CommitLanded records that the commit in flight is stored: the responses of its grants
+// may leave.
 func (s *State) CommitLanded(now time.Time) {
 	s.commitsLanded = s.commitsBegun
 	s.notifyWaiters(nil)
@@ -67,7 +69,8 @@ func (s *State) CommitLanded(now time.Time) {
 	s.applyProofs(now)
 }
 
-// notifyWaiters sends the outcome of the commit in flight to the callers of NotifyOfNextCommit.
+// notifyWaiters sends the outcome of the commit in flight to the callers of
+// NotifyOfNextCommit.
 func (s *State) notifyWaiters(err error) {
 	for _, done := range s.waitersForCurrent {
 		done <- err
@@ -75,7 +78,8 @@ func (s *State) notifyWaiters(err error) {
 	s.waitersForCurrent = nil
 }
 
-// NotifyOfNextCommit sends the outcome of the next commit that begins to done, which must be buffered.
+// NotifyOfNextCommit sends the outcome of the next commit that begins to done, which must
+// be buffered.
 func (s *State) NotifyOfNextCommit(done chan<- error) error {
 	if !s.granting {
 		return ErrNotLeader

@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// resolveConflict gives each address of h to the strongest holding that names the address.
+// resolveConflict gives each address of h to the strongest holding that names the
+// address.
 func (s *State) resolveConflict(h *holding) {
 	domain := s.space(h.space)
 	group := map[*holding]struct{}{h: {}}
@@ -38,7 +39,8 @@ func (s *State) resolveConflict(h *holding) {
 	}
 }
 
-// setContested records whether h lacks some of its addresses. A holding that owns all its addresses again is confirmed by the next commit.
+// setContested records whether h lacks some of its addresses. A holding that owns all its
+// addresses again is confirmed by the next commit.
 func (s *State) setContested(domain *space, h *holding, contested bool) {
 	if h.contested && !contested {
 		if h.claim != nil {
@@ -54,8 +56,9 @@ func (s *State) setContested(domain *space, h *holding, contested bool) {
 	}
 }
 
-// requireConfirmation makes the next commit, or the next read of the journal, confirm the holding's claim. In a follower, the claim is confirmed by the first
-// commit of a later term.
+// requireConfirmation makes the next commit, or the next read of the journal, confirm the
+// holding's claim. In a follower, the claim is confirmed by the first commit of a later
+// term.
 func (s *State) requireConfirmation(h *holding) {
 	if h.claim == nil {
 		return
@@ -77,7 +80,8 @@ func (s *State) reevaluateConflicts(h *holding) {
 	s.markChanged(h)
 }
 
-// compareStrength orders two holdings that name an address, the stronger first. The stronger holding keeps the address:
+// compareStrength orders two holdings that name an address, the stronger first. The
+// stronger holding keeps the address:
 //
 //	6  claim stored as Ready
 //	5  claim whose grant this process has known as open (hadGrant), or open grant
@@ -87,10 +91,11 @@ func (s *State) reevaluateConflicts(h *holding) {
 //	1  cooldown, moved range
 //	0  withheld
 //
-// Holdings of equal strength are ordered: claim before grant, then a claim whose pool is in the routing domain of its addresses, or that has no pool, then a
-// claim whose API is served, then a claim with a token (its create was answered with the
-// addresses, by an earlier leader), then the older claim, then the smaller UID. Holdings
-// without claims are ordered by age of the holding.
+// Holdings of equal strength are ordered: claim before grant, then a claim whose pool is
+// in the routing domain of its addresses, or that has no pool, then a claim whose API is
+// served, then a claim with a token (its create was answered with the addresses, by an
+// earlier leader), then the older claim, then the smaller UID. Holdings without claims
+// are ordered by age of the holding.
 func (s *State) compareStrength(a, o *holding) int {
 	if c := cmp.Compare(o.strength(), a.strength()); c != 0 {
 		return c
@@ -118,7 +123,8 @@ func (s *State) compareStrength(a, o *holding) int {
 	return cmp.Compare(a.id, o.id)
 }
 
-// hasPool reports whether the pool of an owner is in the routing domain of its addresses, or the owner names no pool.
+// hasPool reports whether the pool of an owner is in the routing domain of its addresses,
+// or the owner names no pool.
 func (s *State) hasPool(c *claim) bool { return c.Pool == Key{} || s.poolOf(c) != nil }
 
 // strength returns the row of compareStrength's table.
@@ -144,8 +150,10 @@ func (h *holding) strength() int {
 	}
 }
 
-// entered reports whether a claim has come into the routing domain of its holding by its pool alone: no grant is known, the claim records no routing domain, and
-// its label names another one. A pool that is made anew in another routing domain brings such a claim along.
+// entered reports whether a claim has come into the routing domain of its holding by its
+// pool alone: no grant is known, the claim records no routing domain, and its label names
+// another one. A pool that is made anew in another routing domain brings such a claim
+// along.
 func (h *holding) entered() bool {
 	return h.claim.Space != h.space && !h.claim.SpaceGranted && !h.claim.hadGrant && len(h.grants) == 0
 }
@@ -160,7 +168,8 @@ func (s *State) hasRivals(h *holding) bool {
 	return false
 }
 
-// firstConflict describes the owner of the first address of h that h does not own; nil if h owns all its addresses.
+// firstConflict describes the owner of the first address of h that h does not own; nil if
+// h owns all its addresses.
 func (s *State) firstConflict(h *holding) *OwnedError {
 	for _, r := range h.ranges {
 		for owned := range s.space(h.space).core.OwnedIn(r) {
@@ -195,16 +204,19 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 	return e
 }
 
-// cannotBecomeReady reports whether no write can mark a claim Ready any more: its API is switched off, and the writes of earlier leaders have ended.
+// cannotBecomeReady reports whether no write can mark a claim Ready any more: its API is
+// switched off, and the writes of earlier leaders have ended.
 func (s *State) cannotBecomeReady(c *claim) bool {
 	return c.unserved && s.earlierWritesEnded && !c.ready()
 }
 
-// EarlierWritesEnded reports whether this leader has served for longer than a write of an earlier leader can take to be stored.
+// EarlierWritesEnded reports whether this leader has served for longer than a write of an
+// earlier leader can take to be stored.
 func (s *State) EarlierWritesEnded() bool { return s.granting && s.earlierWritesEnded }
 
-// endEarlierWrites ends, a grant life after granting began, the time in which writes of earlier leaders can be stored. An owner whose rival belongs to an
-// API that is switched off becomes Ready only after that time.
+// endEarlierWrites ends, a grant life after granting began, the time in which writes of
+// earlier leaders can be stored. An owner whose rival belongs to an API that is switched
+// off becomes Ready only after that time.
 func (s *State) endEarlierWrites(now time.Time) {
 	if !s.granting || s.earlierWritesEnded || now.Sub(s.grantingSince) < s.limits.GrantLife {
 		return

@@ -9,8 +9,10 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// The range of a claim that is gone is in cooldown for the pool's reuse delay before the range is freed. The release records or the cooldown list of the pool
-// contain the cooldown, and each event of the pool repeats them. The package documentation defines release records, cooldown list and moved record.
+// The range of a claim that is gone is in cooldown for the pool's reuse delay before the
+// range is freed. The release records or the cooldown list of the pool contain the
+// cooldown, and each event of the pool repeats them. The package documentation defines
+// release records, cooldown list and moved record.
 
 // indexFreeAt adds a holding to the holdings of its pool with a freeAt.
 func (s *State) indexFreeAt(h *holding) {
@@ -36,18 +38,20 @@ func (s *State) unindexFreeAt(h *holding) {
 	}
 }
 
-// cooldown is the cooldown of a range, by the state's clock. releasedAt is the begin of the cooldown; zero if it is not known.
+// cooldown is the cooldown of a range, by the state's clock. releasedAt is the begin of
+// the cooldown; zero if it is not known.
 type cooldown struct{ releasedAt, freeAt time.Time }
 
-// cooldownRecordID identifies the record of a cooldown among the records of its pool. The clocks of replicas may differ, so a record is converted
-// once, when first observed. Each event of the pool bounds the result by the present reuse delay of the pool.
+// cooldownRecordID identifies the record of a cooldown among the records of its pool. The
+// clocks of replicas may differ, so a record is converted once, when first observed. Each
+// event of the pool bounds the result by the present reuse delay of the pool.
 type cooldownRecordID struct {
 	allocator.Range
 	since, until int64 // Unix milliseconds
 }
 
-// convertRecord converts a record that is observed for the first time. The clock of the record's author may have been wrong: a release cannot be later than
-// its observation.
+// convertRecord converts a record that is observed for the first time. The clock of the
+// record's author may have been wrong: a release cannot be later than its observation.
 func (s *State) convertRecord(now time.Time, c RecordedRange) (r cooldown) {
 	r.freeAt = c.Until.Add(-s.recordClockAhead)
 	if !c.Since.IsZero() {
@@ -58,7 +62,8 @@ func (s *State) convertRecord(now time.Time, c RecordedRange) (r cooldown) {
 	return r
 }
 
-// boundCooldown ends a cooldown at most the pool's current reuse delay after the release, and at most that delay after now.
+// boundCooldown ends a cooldown at most the pool's current reuse delay after the release,
+// and at most that delay after now.
 func (p *Pool) boundCooldown(now time.Time, r cooldown) cooldown {
 	if end := r.releasedAt.Add(p.ReuseDelay); !r.releasedAt.IsZero() && end.Before(r.freeAt) {
 		r.freeAt = end
@@ -69,7 +74,8 @@ func (p *Pool) boundCooldown(now time.Time, r cooldown) cooldown {
 	return r
 }
 
-// shortenCooldowns ends the cooldowns of a pool as early as they would have ended with the current reuse delay of the pool.
+// shortenCooldowns ends the cooldowns of a pool as early as they would have ended with
+// the current reuse delay of the pool.
 func (s *State) shortenCooldowns(now time.Time, p Pool) {
 	end := func(h *holding) {
 		if !h.freeAt.IsZero() && !h.isMoved() {
@@ -84,7 +90,8 @@ func (s *State) shortenCooldowns(now time.Time, p Pool) {
 	}
 }
 
-// endCooldowns ends all cooldowns of a pool. If a pool with this key is created while a claim is being deleted, the cooldown of the claim begins again.
+// endCooldowns ends all cooldowns of a pool. If a pool with this key is created while a
+// claim is being deleted, the cooldown of the claim begins again.
 func (s *State) endCooldowns(pool Key) {
 	delete(s.cooldownSums, pool)
 	for h := range s.withFreeAt[pool] {
@@ -100,7 +107,8 @@ func (s *State) endCooldowns(pool Key) {
 	}
 }
 
-// endCooldown ends the cooldown of a holding, and frees the holding if no further state keeps it.
+// endCooldown ends the cooldown of a holding, and frees the holding if no further state
+// keeps it.
 func (s *State) endCooldown(h *holding) {
 	s.unindexFreeAt(h)
 	h.releasedAt, h.freeAt = time.Time{}, time.Time{}
@@ -108,7 +116,8 @@ func (s *State) endCooldown(h *holding) {
 	s.freeIfUnused(h)
 }
 
-// applyRecordedRanges applies the release records and the cooldown list of a pool: cooldowns and moved ranges.
+// applyRecordedRanges applies the release records and the cooldown list of a pool:
+// cooldowns and moved ranges.
 func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 	known := map[allocator.Range]*holding{}
 	for h := range s.withFreeAt[p.Key] {
@@ -149,8 +158,9 @@ func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 	}
 }
 
-// releasingHolding returns the holding of a claim that is being deleted and owns exactly this range: the pool may have recorded the cooldown of the range
-// already. The result is nil if no holding meets that.
+// releasingHolding returns the holding of a claim that is being deleted and owns exactly
+// this range: the pool may have recorded the cooldown of the range already. The result is
+// nil if no holding meets that.
 func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
 	for owned := range s.space(p.Space).core.OwnedIn(r) {
 		if h := s.holdings[owned.OwnerID]; h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
@@ -160,9 +170,11 @@ func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
 	return nil
 }
 
-// applyRecordedCooldown keeps a recorded range from being allocated until its cooldown ends. h is the holding of exactly this range that is in cooldown
-// already, or will be when its claim is gone; nil otherwise. With nil the range gets a new holding: if a claim owns addresses of the range, the new holding
-// is contested, as it is weaker than the holding of the claim (compareStrength).
+// applyRecordedCooldown keeps a recorded range from being allocated until its cooldown
+// ends. h is the holding of exactly this range that is in cooldown already, or will be
+// when its claim is gone; nil otherwise. With nil the range gets a new holding: if a
+// claim owns addresses of the range, the new holding is contested, as it is weaker than
+// the holding of the claim (compareStrength).
 func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r cooldown) {
 	if h == nil {
 		h = s.addHolding(Key{}, p.Key, p.Space, c.Range)
@@ -184,23 +196,30 @@ func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r co
 	}
 }
 
-// isRecordOf reports whether a record of the range of claim c can be of the release of the claim, and not of an earlier owner. The caller has checked that the
-// record ends no earlier than the known cooldown of the range.
+// isRecordOf reports whether a record of the range of claim c can be of the release of
+// the claim, and not of an earlier owner. The caller has checked that the record ends no
+// earlier than the known cooldown of the range.
 //
-//   - This process has begun the cooldown (cooldownBegan): the check of the caller is enough, as the cooldown of an earlier owner ends earlier.
-//   - Otherwise (an IPAllocation, whose cooldown never begins before its release record; or a claim whose cooldown an earlier leader has begun): the recorded
-//     release, by the API server's clock as the leader that recorded it estimated it, is not before the creation of the claim, by the clock of the API server. If the two clocks
-//     differ and the answer is wrong, the cooldown still ends within the reuse delay, and not before deletingSince + reuse delay (applyRecordedRanges).
+//   - This process has begun the cooldown (cooldownBegan): the check of the caller is
+//     enough, as the cooldown of an earlier owner ends earlier.
+//   - Otherwise (an IPAllocation, whose cooldown never begins before its release record;
+//     or a claim whose cooldown an earlier leader has begun): the recorded release, by
+//     the API server's clock as the leader that recorded it estimated it, is not before
+//     the creation of the claim, by the clock of the API server. If the two clocks differ
+//     and the answer is wrong, the cooldown still ends within the reuse delay, and not
+//     before deletingSince + reuse delay (applyRecordedRanges).
 func isRecordOf(c *claim, record RecordedRange) bool {
 	return !c.cooldownBegan.IsZero() || c.Deleting && !record.Since.Before(c.Created)
 }
 
-// maxCooldowns bounds the number of ranges of a pool in cooldown: the cooldown list has room for 8192 cooldowns beside moved ranges.
+// maxCooldowns bounds the number of ranges of a pool in cooldown: the cooldown list has
+// room for 8192 cooldowns beside moved ranges.
 const maxCooldowns = 8192
 
-// CooldownsFull reports whether the claim with this UID has to stay stored, since the cooldown list of the pool has no room for the cooldown of the
-// claim. A claim whose cooldown has begun, or is recorded, has a place in the list, also when the place is the last one. A claim that owns nothing needs no
-// place.
+// CooldownsFull reports whether the claim with this UID has to stay stored, since the
+// cooldown list of the pool has no room for the cooldown of the claim. A claim whose
+// cooldown has begun, or is recorded, has a place in the list, also when the place is the
+// last one. A claim that owns nothing needs no place.
 func (s *State) CooldownsFull(pool Key, uid string) bool {
 	if c := s.claims[uid]; c != nil && (c.holding == nil || !c.cooldownBegan.IsZero() || c.cooldownRecorded) {
 		return false
@@ -208,8 +227,8 @@ func (s *State) CooldownsFull(pool Key, uid string) bool {
 	return s.cooldownsFull(pool)
 }
 
-// cooldownsFull reports whether maxCooldowns ranges of a pool are in cooldown: a claim without a place in the cooldown list waits until a cooldown has
-// ended.
+// cooldownsFull reports whether maxCooldowns ranges of a pool are in cooldown: a claim
+// without a place in the cooldown list waits until a cooldown has ended.
 func (s *State) cooldownsFull(k Key) bool {
 	p, inCooldown := s.pools[k], 0
 	if p == nil || p.ReuseDelay == 0 || p.Deleting {
@@ -223,7 +242,8 @@ func (s *State) cooldownsFull(k Key) bool {
 	return inCooldown >= maxCooldowns
 }
 
-// recheckReleasing reports the claims of a pool that are being deleted as changed: some may wait for room in the cooldown list.
+// recheckReleasing reports the claims of a pool that are being deleted as changed: some
+// may wait for room in the cooldown list.
 func (s *State) recheckReleasing(pool Key) {
 	for c := range s.ownersByPool[pool] {
 		if c.Deleting {
@@ -232,9 +252,11 @@ func (s *State) recheckReleasing(pool Key) {
 	}
 }
 
-// isReleased reports whether the freeAt of a holding in withFreeAt is the end of the cooldown of its present owner, or the holding has no owner. Otherwise the
-// freeAt is left over from an earlier owner: an address object took the holding over, or a second create of the same name, which was granted the same range
-// (repeatableHolding), was stored after the first object was gone. The present owner may be stored for long.
+// isReleased reports whether the freeAt of a holding in withFreeAt is the end of the
+// cooldown of its present owner, or the holding has no owner. Otherwise the freeAt is
+// left over from an earlier owner: an address object took the holding over, or a second
+// create of the same name, which was granted the same range (repeatableHolding), was
+// stored after the first object was gone. The present owner may be stored for long.
 func (h *holding) isReleased() bool {
 	return h.claim == nil || !h.claim.cooldownBegan.IsZero() || h.claim.cooldownRecorded
 }
@@ -261,8 +283,9 @@ func (s *State) sumCooldowns(pool Key) (all cooldownSum) {
 	return all
 }
 
-// firstFreeAt returns when the first cooldown of a pool ends; zero if fewer addresses are in cooldown than the pool is missing for a request. The sum is from
-// the last Tick: a pool may have thousands of cooldowns, and every denial reads the sum.
+// firstFreeAt returns when the first cooldown of a pool ends; zero if fewer addresses are
+// in cooldown than the pool is missing for a request. The sum is from the last Tick: a
+// pool may have thousands of cooldowns, and every denial reads the sum.
 func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
 	if all := s.cooldownSums[pool]; all.addresses >= missing {
 		return all.firstFreeAt.Add(s.recordClockAhead)
@@ -270,8 +293,9 @@ func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
 	return time.Time{}
 }
 
-// RangesToRecord lists the ranges that the release records or the cooldown list of a pool should contain, in address order: ranges in cooldown and moved
-// ranges. If several claims in conflict released a range, only the longest cooldown is listed.
+// RangesToRecord lists the ranges that the release records or the cooldown list of a pool
+// should contain, in address order: ranges in cooldown and moved ranges. If several
+// claims in conflict released a range, only the longest cooldown is listed.
 func (s *State) RangesToRecord(k Key) []RecordedRange {
 	var list []RecordedRange
 	for h := range s.withFreeAt[k] {
@@ -298,13 +322,15 @@ func (s *State) RangesToRecord(k Key) []RecordedRange {
 	return slices.CompactFunc(list, func(x, y RecordedRange) bool { return x.Range == y.Range && !x.IsMoved() && !y.IsMoved() })
 }
 
-// BeginCooldown begins the cooldown of a claim that is being deleted, and returns a duration: for how long, at most, the finalizer of the claim has to stay. The
-// cooldown list of the pool must contain the cooldown first, since only the list shows the cooldown once the claim is gone. 0 means that nothing is to be
-// awaited:
+// BeginCooldown begins the cooldown of a claim that is being deleted, and returns a
+// duration: for how long, at most, the finalizer of the claim has to stay. The cooldown
+// list of the pool must contain the cooldown first, since only the list shows the
+// cooldown once the claim is gone. 0 means that nothing is to be awaited:
 //
 //   - the pool has recorded the cooldown, or the time for the record has passed
 //   - no pool is known, or the pool has no reuse delay: there is no cooldown
-//   - the pool is being deleted: the record would be deleted with the pool. RemoveClaim begins the cooldown, which ends with the pool (RemovePool)
+//   - the pool is being deleted: the record would be deleted with the pool. RemoveClaim
+//     begins the cooldown, which ends with the pool (RemovePool)
 func (s *State) BeginCooldown(now time.Time, uid string) time.Duration {
 	c := s.claims[uid]
 	if c == nil || c.holding == nil {
@@ -326,9 +352,11 @@ func (s *State) BeginCooldown(now time.Time, uid string) time.Duration {
 	return max(0, c.cooldownBegan.Add(min(within, p.ReuseDelay)).Sub(now)) // a cooldown that has ended needs no record
 }
 
-// A claim that is being deleted waits up to recordWithin for its pool to record the cooldown of the range, and recordForEach longer for each owner of the
-// pool: the more owners, the less often the pool is written. After that time the release continues without the record. The log reports a failed write of
-// the cooldown list, and an event reports missing room in the list (package pools).
+// A claim that is being deleted waits up to recordWithin for its pool to record the
+// cooldown of the range, and recordForEach longer for each owner of the pool: the more
+// owners, the less often the pool is written. After that time the release continues
+// without the record. The log reports a failed write of the cooldown list, and an event
+// reports missing room in the list (package pools).
 const (
 	recordWithin  = 5 * time.Second
 	recordForEach = 2 * time.Millisecond

@@ -10,7 +10,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// recordCooldowns records the cooldowns of the pool, as the pool's reconciler does, observes the event of the record, and returns the number of recorded ranges.
+// recordCooldowns records the cooldowns of the pool, as the pool's reconciler does,
+// observes the event of the record, and returns the number of recorded ranges.
 func (s *testState) recordCooldowns() int {
 	p := s.nextPool("10.0.0.0-10.0.0.9")
 	p.ReuseDelay, p.Recorded = time.Hour, s.RangesToRecord(modelPool)
@@ -80,7 +81,8 @@ func TestCooldown_IsRecordedOnce(t *testing.T) {
 	}
 }
 
-// The record of a release is written while its claim is still stored; the claim is deleted 3 s later.
+// The record of a release is written while its claim is still stored; the claim is
+// deleted 3 s later.
 func TestCooldown_LastsAsLongAsRecorded(t *testing.T) {
 	for name, tt := range map[string]struct{ since, cooldown time.Duration }{
 		"record of the claim":        {0, time.Hour},
@@ -181,7 +183,8 @@ func TestWithdrawGrant_Twice(t *testing.T) {
 	}
 }
 
-// A new leader cannot know the cooldowns of a deleted pool, so this replica must not apply them either.
+// A new leader cannot know the cooldowns of a deleted pool, so this replica must not
+// apply them either.
 func TestCooldown_EndsWithItsPool(t *testing.T) {
 	for name, release := range map[string]func(s *testState){
 		"claim deleted":       func(s *testState) { s.observeDeleted("a") },
@@ -301,7 +304,8 @@ func TestRoutingDomain_OfThePoolAppliesToAddressObjects(t *testing.T) {
 	}
 }
 
-// A claim that waits for room needs the end of another cooldown. A claim whose own cooldown has the last place, or is recorded, waits for nothing.
+// A claim that waits for room needs the end of another cooldown. A claim whose own
+// cooldown has the last place, or is recorded, waits for nothing.
 func TestCooldownsFull_NotForAClaimWithAPlace(t *testing.T) {
 	s := newTestState(t)
 	observe := func(cooldowns int) {
@@ -332,7 +336,8 @@ func TestCooldownsFull_NotForAClaimWithAPlace(t *testing.T) {
 	}
 	expect("after the last place is taken", map[string]bool{"last": false, "next": true, "without addresses": false, "not stored": true})
 
-	// The claims of this leader, whose cooldowns an earlier leader began and the pool has recorded.
+	// The claims of this leader, whose cooldowns an earlier leader began and the pool has
+	// recorded.
 	s = newTestState(t)
 	s.observeStored("recorded", "10.0.0.1", journal.Token{}, deleting, func(c *Claim) { c.Created = s.now.Add(-time.Minute) })
 	s.observeStored("next", "10.0.60.2", journal.Token{}, deleting)
@@ -340,8 +345,9 @@ func TestCooldownsFull_NotForAClaimWithAPlace(t *testing.T) {
 	expect("after a change of the leader", map[string]bool{"recorded": false, "next": true})
 }
 
-// A new leader, which has observed the record of a claim that is still stored, keeps the record in the next list: the finalizer of the claim is removed since
-// the record exists, and only the record shows the cooldown to a leader that starts after the claim is gone.
+// A new leader, which has observed the record of a claim that is still stored, keeps the
+// record in the next list: the finalizer of the claim is removed since the record exists,
+// and only the record shows the cooldown to a leader that starts after the claim is gone.
 func TestRangesToRecord_KeepsTheRecordOfAStoredClaim(t *testing.T) {
 	s := newTestState(t)
 	deleting := func(c *Claim) { c.Deleting, c.Created = true, s.now.Add(-time.Minute) }
@@ -358,7 +364,8 @@ func TestRangesToRecord_KeepsTheRecordOfAStoredClaim(t *testing.T) {
 	}
 }
 
-// The move of a claim and its pool: the pool is gone first, then the claim, then the address object. Nothing keeps the range then.
+// The move of a claim and its pool: the pool is gone first, then the claim, then the
+// address object. Nothing keeps the range then.
 func TestMoved_WithoutPool(t *testing.T) {
 	s := newTestState(t)
 	s.observeStored("claim", "10.0.0.1", journal.Token{})

@@ -7,16 +7,21 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// checkUngranted returns why a claim does not own the ranges that it names without a grant; nil if the claim may own them. One of these conditions is
-// enough:
+// checkUngranted returns why a claim does not own the ranges that it names without a
+// grant; nil if the claim may own them. One of these conditions is enough:
 //
-//   - the status of the claim records an earlier allocation of the ranges (Ready, AllocatedEarlier)
-//   - the claim carries a grant token, unless the ranges differ from those that the allocator recorded (tokenSpent, isAltered). While the pool of the claim is
-//     missing or has a fault, the token counts all the same, as the ranges may be from a later grant
+//   - the status of the claim records an earlier allocation of the ranges (Ready,
+//     AllocatedEarlier)
+//   - the claim carries a grant token, unless the ranges differ from those that the
+//     allocator recorded (tokenSpent, isAltered). While the pool of the claim is missing
+//     or has a fault, the token counts all the same, as the ranges may be from a later
+//     grant
 //   - the claim has no pool, or is an address object
-//   - the pool of the claim offers the ranges, and no pool of the routing domain blocks them
+//   - the pool of the claim offers the ranges, and no pool of the routing domain blocks
+//     them
 //
-// Otherwise every user with the right to create claims could take the addresses of all pools, and of pools created later.
+// Otherwise every user with the right to create claims could take the addresses of all
+// pools, and of pools created later.
 func (s *State) checkUngranted(c *claim) error {
 	altered := c.tokenSpent || c.altered
 	switch {
@@ -48,8 +53,9 @@ func (s *State) undeferClaim(c *claim) {
 	c.deferredFor = Key{}
 }
 
-// admitDeferred evaluates deferred claims of a pool again, after the pool or its surroundings have changed: all claims, or only the claim with the given
-// key. A claim that stays deferred is reported as changed too, as the reason may differ.
+// admitDeferred evaluates deferred claims of a pool again, after the pool or its
+// surroundings have changed: all claims, or only the claim with the given key. A claim
+// that stays deferred is reported as changed too, as the reason may differ.
 func (s *State) admitDeferred(pool, only Key) {
 	for c := range maps.Clone(s.deferred[pool]) {
 		if only == (Key{}) || only == c.Key {
@@ -60,16 +66,19 @@ func (s *State) admitDeferred(pool, only Key) {
 	}
 }
 
-// admitAllDeferred evaluates the deferred claims of all pools again, after a pool has changed the ranges that it blocks.
+// admitAllDeferred evaluates the deferred claims of all pools again, after a pool has
+// changed the ranges that it blocks.
 func (s *State) admitAllDeferred() {
 	for pool := range maps.Clone(s.deferred) {
 		s.admitDeferred(pool, Key{})
 	}
 }
 
-// checkOfferedTo returns why a claim may not own the ranges that it names without a grant: its pool does not offer them, or a pool of the routing domain
-// blocks them, or they are in use beside the claims. Two kinds of ranges are allowed nevertheless, unless another pool blocks them: the range that the
-// claim's own pool keeps for the claim's name, and the ranges listed in kept.
+// checkOfferedTo returns why a claim may not own the ranges that it names without a
+// grant: its pool does not offer them, or a pool of the routing domain blocks them, or
+// they are in use beside the claims. Two kinds of ranges are allowed nevertheless, unless
+// another pool blocks them: the range that the claim's own pool keeps for the claim's
+// name, and the ranges listed in kept.
 func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 	p := s.pools[c.Pool]
 	switch {
@@ -100,7 +109,8 @@ func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 	return nil
 }
 
-// CheckOffered is checkOfferedTo for the claim with this UID; nil if the claim is not stored.
+// CheckOffered is checkOfferedTo for the claim with this UID; nil if the claim is not
+// stored.
 func (s *State) CheckOffered(uid string, kept []allocator.Range) error {
 	if c := s.claims[uid]; c != nil {
 		return s.checkOfferedTo(c, kept)

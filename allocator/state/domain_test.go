@@ -28,7 +28,8 @@ func recordedIn(space string) func(*Claim) {
 
 func of(k, pool Key) func(*Claim) { return func(c *Claim) { c.Key, c.Pool = k, pool } }
 
-// observeEach observes the stored objects in one order, as a new leader does, and commits.
+// observeEach observes the stored objects in one order, as a new leader does, and
+// commits.
 func observeEach(t *testing.T, events ...func(*testState)) *testState {
 	t.Helper()
 	s := newTestState(t)
@@ -39,7 +40,8 @@ func observeEach(t *testing.T, events ...func(*testState)) *testState {
 	return s
 }
 
-// Each order of events gives the same owners: a new leader computes them from the stored objects alone.
+// Each order of events gives the same owners: a new leader computes them from the stored
+// objects alone.
 func eachOrder(t *testing.T, events []func(*testState), check func(t *testing.T, s *testState)) {
 	t.Helper()
 	var permute func(done, left []func(*testState))
@@ -96,7 +98,8 @@ func TestDomain_NewLeaderComputesTheSameOwners(t *testing.T) {
 	})
 }
 
-// A claim of an earlier version records no routing domain. If its pool is made anew in another routing domain, it is weaker than every owner there.
+// A claim of an earlier version records no routing domain. If its pool is made anew in
+// another routing domain, it is weaker than every owner there.
 func TestDomain_ClaimThatEntersIsWeakerThanEachOwner(t *testing.T) {
 	for name, owner := range map[string]func(*Claim){
 		"Ready":            ready,
@@ -155,7 +158,8 @@ func TestDomain_ChangedRecordChangesNoOwner(t *testing.T) {
 	}
 }
 
-// The grant decides about the routing domain of a claim whose record was changed before the claim was observed.
+// The grant decides about the routing domain of a claim whose record was changed before
+// the claim was observed.
 func TestDomain_OpenGrantDecidesAboutAChangedRecord(t *testing.T) {
 	for name, follower := range map[string]bool{"leader": false, "next leader": true} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +230,8 @@ func TestDomain_PoolThatStrandsOwnersIsDenied(t *testing.T) {
 	s.commit()
 }
 
-// The address of a claim was changed while the webhooks were not installed: the claim keeps nothing that its pool does not offer, and gets its address back.
+// The address of a claim was changed while the webhooks were not installed: the claim
+// keeps nothing that its pool does not offer, and gets its address back.
 func TestAltered_ClaimOwnsNothingThatItsPoolDoesNotOffer(t *testing.T) {
 	const given, changed = "10.0.0.1", "10.99.0.1"
 	object := func(s *testState) {

@@ -9,12 +9,14 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// NoPoolError reports that the pool is not known: it does not exist, or it has not been observed.
+// NoPoolError reports that the pool is not known: it does not exist, or it has not been
+// observed.
 type NoPoolError struct{ Pool Key }
 
 func (e *NoPoolError) Error() string { return fmt.Sprintf("pool %s does not exist", e.Pool) }
 
-// OtherDomainError reports that the pool of a claim is in another routing domain than the addresses of the claim.
+// OtherDomainError reports that the pool of a claim is in another routing domain than the
+// addresses of the claim.
 type OtherDomainError struct {
 	Pool      Key
 	PoolSpace string // routing domain of the pool
@@ -32,7 +34,8 @@ func (e *PoolDeletingError) Error() string {
 	return fmt.Sprintf("pool %s is being deleted and allocates no more addresses: use another pool", e.Pool)
 }
 
-// PoolPausedError reports that the pool allocates only ranges that are requested by address until the annotation that pauses it is removed.
+// PoolPausedError reports that the pool allocates only ranges that are requested by
+// address until the annotation that pauses it is removed.
 type PoolPausedError struct{ Pool Key }
 
 func (e *PoolPausedError) Error() string {
@@ -49,7 +52,8 @@ func (e *FaultyPoolError) Error() string {
 	return fmt.Sprintf("pool %s breaks a rule and allocates no addresses until it is corrected: %s", e.Pool, e.Fault)
 }
 
-// NotAutomaticError reports that the pool allocates only ranges that are requested by address.
+// NotAutomaticError reports that the pool allocates only ranges that are requested by
+// address.
 type NotAutomaticError struct{ Pool Key }
 
 func (e *NotAutomaticError) Error() string {
@@ -74,24 +78,30 @@ func FamilyName(bits int) string {
 	return "IPv6"
 }
 
-// PoolError adds the pool's name to an error of package allocator (ExhaustedError, OutsideError, BlockedError, ErrCount).
+// PoolError adds the pool's name to an error of package allocator (ExhaustedError,
+// OutsideError, BlockedError, ErrCount).
 type PoolError struct {
 	Pool  Key // of the claim; zero for none
 	By    Key // pool that blocks the range, if it is not Pool
 	Err   error
 	Until time.Time // of an exhausted pool: end of its first cooldown; zero if the cooldowns of the pool free too few addresses
-	// Withheld is set if addresses of an exhausted pool are withheld: Withheld.Range is the first withheld range.
+	// Withheld is set if addresses of an exhausted pool are withheld: Withheld.Range is
+	// the first withheld range.
 	Withheld *OwnedError
-	// Promised is the number of addresses of an exhausted pool that are promised to creates in progress. From PromisedUntil on, the first of them are free again
-	// if their objects have not been stored; zero while the commit of their grant is outstanding.
+	// Promised is the number of addresses of an exhausted pool that are promised to
+	// creates in progress. From PromisedUntil on, the first of them are free again if
+	// their objects have not been stored; zero while the commit of their grant is
+	// outstanding.
 	Promised      int64
 	PromisedUntil time.Time
 }
 
-// Error returns the message for a reader in the namespace of the claim's pool. Only SeenFrom serves the Service of a ProxyVIP, whose pool has no namespace.
+// Error returns the message for a reader in the namespace of the claim's pool. Only
+// SeenFrom serves the Service of a ProxyVIP, whose pool has no namespace.
 func (e *PoolError) Error() string { return e.text(e.Pool.Namespace, e.Err.Error()) }
 
-// SeenFrom returns the message for a reader in a place, who may not know the pools and owners in other namespaces; "" is no namespace.
+// SeenFrom returns the message for a reader in a place, who may not know the pools and
+// owners in other namespaces; "" is no namespace.
 func (e *PoolError) SeenFrom(place string) string {
 	cause := e.Err.Error()
 	if owned := (*OwnedError)(nil); errors.As(e.Err, &owned) {
@@ -144,7 +154,8 @@ func (e *PoolError) promisedText() string {
 
 func (e *PoolError) Unwrap() error { return e.Err }
 
-// OwnedError reports that a range is not free: owned, granted, in cooldown, moved or withheld.
+// OwnedError reports that a range is not free: owned, granted, in cooldown, moved or
+// withheld.
 type OwnedError struct {
 	Range allocator.Range // the part of the requested range that is not free
 	Owner Key             // stored claim, claim of the open grant, moved claim, or pool of a withheld range; zero for a range in cooldown
@@ -152,8 +163,9 @@ type OwnedError struct {
 	Space string          // routing domain of the owner
 	Until time.Time       // set if the range is in cooldown or withheld
 	Moved bool            // the range was moved to another cluster with Owner, a claim that is not stored here
-	// Withheld: Owner is a pool whose update removes the range and has not been observed. If the update is not stored, the range is free at Until; Until is
-	// zero while the commit of the withheld range is outstanding.
+	// Withheld: Owner is a pool whose update removes the range and has not been observed.
+	// If the update is not stored, the range is free at Until; Until is zero while the
+	// commit of the withheld range is outstanding.
 	Withheld bool
 	// Promised: the owner is an open grant to a create that is in flight or has failed.
 	Promised bool
@@ -161,8 +173,9 @@ type OwnedError struct {
 
 func (e *OwnedError) Error() string { return e.SeenFrom(placeOfLog) }
 
-// SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's; "" is the place of readers
-// of cluster-scoped objects.
+// SeenFrom returns the message for a reader in a namespace, without the names of owners
+// in namespaces that are not the reader's; "" is the place of readers of cluster-scoped
+// objects.
 func (e *OwnedError) SeenFrom(place string) string {
 	switch {
 	case e.Moved:
@@ -181,7 +194,8 @@ func (e *OwnedError) SeenFrom(place string) string {
 	return text
 }
 
-// OwnerSeenFrom returns the stored object that owns the range. The result is false in each of these cases:
+// OwnerSeenFrom returns the stored object that owns the range. The result is false in
+// each of these cases:
 //
 //   - the range is in cooldown, withheld or moved
 //   - the range is granted to a create that is in flight or has failed
@@ -191,14 +205,16 @@ func (e *OwnedError) OwnerSeenFrom(place string) (Key, bool) {
 	return e.Owner, owned && !e.Owner.isHiddenFrom(place)
 }
 
-// ErrForged reports that the ranges and the token of an object do not belong to an open grant of the object.
+// ErrForged reports that the ranges and the token of an object do not belong to an open
+// grant of the object.
 var ErrForged = errors.New("range and token are not those of an open grant")
 
 // ErrNoGrant is an ErrForged: no open grant has the token.
 var ErrNoGrant = fmt.Errorf("%w: there is none with that token", ErrForged)
 
-// StrandedError reports that a pool would be in another routing domain than a stored claim that names it, while an address of the claim has another owner in
-// the routing domain of the pool.
+// StrandedError reports that a pool would be in another routing domain than a stored
+// claim that names it, while an address of the claim has another owner in the routing
+// domain of the pool.
 type StrandedError struct {
 	Pool      Key
 	PoolSpace string // routing domain of the pool
@@ -210,18 +226,22 @@ type StrandedError struct {
 
 func (e *StrandedError) Error() string { return e.SeenFrom(placeOfLog) }
 
-// SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's.
+// SeenFrom returns the message for a reader in a namespace, without the names of owners
+// in namespaces that are not the reader's.
 func (e *StrandedError) SeenFrom(place string) string {
 	return fmt.Sprintf("pool %s cannot be in routing domain %q: %s is owned %s in routing domain %q through a pool of this name, and %s in routing domain %q: "+
 		"delete the first owner before, or give the pool another name", e.Pool, e.PoolSpace, e.Range, e.Owner.SeenFrom(place), e.Space, e.Other.SeenFrom(place), e.PoolSpace)
 }
 
-// NotServingError reports that this replica cannot allocate now. A repetition of the call may succeed shortly.
+// NotServingError reports that this replica cannot allocate now. A repetition of the call
+// may succeed shortly.
 type NotServingError struct {
 	Reason     string
 	RetryAfter time.Duration
-	// NoOtherReplica: no other replica can serve the call either, as the reason does not depend on the replica (the journal is full). The call is neither
-	// forwarded nor answered in a way that sends it to another replica: the client repeats it after RetryAfter.
+	// NoOtherReplica: no other replica can serve the call either, as the reason does not
+	// depend on the replica (the journal is full). The call is neither forwarded nor
+	// answered in a way that sends it to another replica: the client repeats it after
+	// RetryAfter.
 	NoOtherReplica bool
 	// JournalFull: the journal has no room for another grant of the namespace.
 	JournalFull bool
@@ -242,15 +262,17 @@ type InUseError struct {
 	Else  string // alternative to deleting the owner
 	Range allocator.Range
 	Owner Key // claim, stored or with an open grant
-	// Others is the number of further owners whose addresses the update would remove. With AtLeast, there may be more.
+	// Others is the number of further owners whose addresses the update would remove.
+	// With AtLeast, there may be more.
 	Others  int
 	AtLeast bool
 }
 
 func (e *InUseError) Error() string { return e.SeenFrom(placeOfLog) }
 
-// SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's; "" is the place of readers
-// of cluster-scoped objects.
+// SeenFrom returns the message for a reader in a namespace, without the names of owners
+// in namespaces that are not the reader's; "" is the place of readers of cluster-scoped
+// objects.
 func (e *InUseError) SeenFrom(place string) string {
 	others, owners := "", "the owner"
 	if e.Others > 0 {

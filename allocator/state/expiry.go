@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ExpiredGrants lists the open grants whose life has passed, except grants whose object was fenced and has not been observed since.
+// ExpiredGrants lists the open grants whose life has passed, except grants whose object
+// was fenced and has not been observed since.
 func (s *State) ExpiredGrants(now time.Time) []*OpenGrant {
 	var out []*OpenGrant
 	for _, g := range s.grants {
@@ -28,8 +29,9 @@ func (s *State) ExpiredGrants(now time.Time) []*OpenGrant {
 	return out
 }
 
-// hasObservedFence reports whether the stored object of a grant has been observed at its fence or later. For a stored object, the last applied version of
-// the resource does not prove that: the objects of a list are applied in no particular order.
+// hasObservedFence reports whether the stored object of a grant has been observed at its
+// fence or later. For a stored object, the last applied version of the resource does not
+// prove that: the objects of a list are applied in no particular order.
 func (s *State) hasObservedFence(g *OpenGrant) bool {
 	c, p := s.claims[g.UID], s.pools[g.StoredObject()]
 	switch {
@@ -42,14 +44,16 @@ func (s *State) hasObservedFence(g *OpenGrant) bool {
 	}
 }
 
-// StoredObject returns the stored claim or pool to which the grant belongs; without a name for a grant to a create.
+// StoredObject returns the stored claim or pool to which the grant belongs; without a
+// name for a grant to a create.
 func (g *OpenGrant) StoredObject() Key {
 	return Key{Resource: g.Resource, Namespace: g.Namespace, Name: g.StoredName}
 }
 
-// RecordFence records the fence of a stored object: the resourceVersion since which no earlier write can be stored; 0 if the object is gone. The grant ends
-// when that version, or the deletion, has been observed: a new leader waits until it has observed as much as this leader, so the new leader knows the
-// outcome of the grant.
+// RecordFence records the fence of a stored object: the resourceVersion since which no
+// earlier write can be stored; 0 if the object is gone. The grant ends when that version,
+// or the deletion, has been observed: a new leader waits until it has observed as much as
+// this leader, so the new leader knows the outcome of the grant.
 func (s *State) RecordFence(now time.Time, g *OpenGrant, version uint64) {
 	g.fenceVersion, g.fencedAt = version, now
 	if version == 0 && s.claims[g.UID] == nil && s.pools[g.StoredObject()] == nil {
@@ -64,7 +68,8 @@ func (s *State) ExpireGrant(g *OpenGrant) {
 	}
 }
 
-// RecordCarriers records the stored claims that carry the token of an expired grant, by UID. The grant ends if all these claims have been observed.
+// RecordCarriers records the stored claims that carry the token of an expired grant, by
+// UID. The grant ends if all these claims have been observed.
 func (s *State) RecordCarriers(g *OpenGrant, shown []string) {
 	g.carriers = shown
 	if s.allObserved(shown) {
@@ -77,7 +82,8 @@ func (s *State) allObserved(uids []string) bool {
 	return !slices.ContainsFunc(uids, func(uid string) bool { return s.claims[uid] == nil })
 }
 
-// Tick ends cooldowns and quarantine, in leaders and followers, and removes empty routing domains and pools whose event is overdue.
+// Tick ends cooldowns and quarantine, in leaders and followers, and removes empty routing
+// domains and pools whose event is overdue.
 func (s *State) Tick(now time.Time) {
 	if s.granting && s.quarantined && now.Sub(s.grantingSince) >= s.limits.GrantLife {
 		s.quarantined, s.lazyCommitDue = false, true
@@ -101,10 +107,13 @@ func (s *State) Tick(now time.Time) {
 	maps.DeleteFunc(s.spaces, func(_ string, domain *space) bool { return domain.isEmpty() })
 }
 
-// canExpire reports whether a grant can end once its life has passed. Conditions, without which the range is kept:
+// canExpire reports whether a grant can end once its life has passed. Conditions, without
+// which the range is kept:
 //
-//   - the API server lets this replica read the resource of the grant's object; every resource, for a standby grant of an earlier leader
-//   - for a stored claim, this replica serves the API: the claim is fenced first, which only such a replica may do
+//   - the API server lets this replica read the resource of the grant's object; every
+//     resource, for a standby grant of an earlier leader
+//   - for a stored claim, this replica serves the API: the claim is fenced first, which
+//     only such a replica may do
 func (s *State) canExpire(g *OpenGrant) bool {
 	if g.IsStandby() {
 		for _, d := range s.readDenied {
@@ -116,7 +125,8 @@ func (s *State) canExpire(g *OpenGrant) bool {
 	return s.readDenied[g.Resource].err == nil && (!s.unserved[g.Resource] || g.UID == "")
 }
 
-// ExpireObserved ends a grant that ExpiredGrants has returned, and returns true in each of these cases:
+// ExpireObserved ends a grant that ExpiredGrants has returned, and returns true in each
+// of these cases:
 //
 //   - the object of the grant was fenced
 //   - claims with the grant's token were recorded, and all have been observed
@@ -129,12 +139,14 @@ func (s *State) ExpireObserved(g *OpenGrant, unreadable bool) bool {
 	return ended
 }
 
-// RetryFenceAt postpones the next fence of an object to the given time, after a failed fence. grants are all expired grants of the object.
+// RetryFenceAt postpones the next fence of an object to the given time, after a failed
+// fence. grants are all expired grants of the object.
 func (s *State) RetryFenceAt(t time.Time, grants []*OpenGrant) {
 	for _, g := range grants {
 		g.fenceRetryAt = t
 	}
 }
 
-// FinalName returns the name of the grant's claim if only an object of that name can carry the grant; "" if the name is not known.
+// FinalName returns the name of the grant's claim if only an object of that name can
+// carry the grant; "" if the name is not known.
 func (g *OpenGrant) FinalName() string { return g.finalName }

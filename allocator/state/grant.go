@@ -8,7 +8,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// checkCanGrant returns why the state denies a request regardless of the ranges that it asks for; nil if those decide.
+// checkCanGrant returns why the state denies a request regardless of the ranges that it
+// asks for; nil if those decide.
 func (s *State) checkCanGrant(q Request) error {
 	switch {
 	case !s.granting:
@@ -54,7 +55,8 @@ func (s *State) quarantineError() *NotServingError {
 	}
 }
 
-// Grant allocates ranges for a request. The returned grant waits for the next commit; its response must not leave before that commit has landed.
+// Grant allocates ranges for a request. The returned grant waits for the next commit; its
+// response must not leave before that commit has landed.
 func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	if err := s.checkCanGrant(q); err != nil {
 		return nil, err
@@ -93,7 +95,8 @@ func (s *State) addGrant(h *holding, q Request) *OpenGrant {
 	return g
 }
 
-// indexGrant adds a grant to the open grants, to its holding, and to the bytes of the journal.
+// indexGrant adds a grant to the open grants, to its holding, and to the bytes of the
+// journal.
 func (s *State) indexGrant(g *OpenGrant) {
 	s.grants[g.Token] = g
 	g.holding.grants = append(g.holding.grants, g)
@@ -103,7 +106,8 @@ func (s *State) indexGrant(g *OpenGrant) {
 	s.accountGrant(g, 1)
 }
 
-// endGrant ends a grant. A caller that waits for the commit of the grant gets a *NotServingError, and its client may call again.
+// endGrant ends a grant. A caller that waits for the commit of the grant gets a
+// *NotServingError, and its client may call again.
 func (s *State) endGrant(g *OpenGrant) {
 	if s.grants[g.Token] != g {
 		return
@@ -124,7 +128,8 @@ func (s *State) endGrant(g *OpenGrant) {
 	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
 	h.journaledUntil = s.commitsBegun + 1
 	s.accountGrant(g, -1)
-	// The entry of a stored claim leaves the journal with the next commit, unless room is short: see removeEntryOf.
+	// The entry of a stored claim leaves the journal with the next commit, unless room is
+	// short: see removeEntryOf.
 	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.grantBytes > s.limits.JournalBytes/2
 	if h.claim == nil && len(h.grants) == 0 { // a moved range and a range in cooldown are no longer granted, and stay allocated
 		s.markChanged(h)
@@ -132,15 +137,18 @@ func (s *State) endGrant(g *OpenGrant) {
 	s.freeIfUnused(h)
 }
 
-// removeEntryOf makes a commit due if the journal still contains the entry of the grant of a claim that is being deleted: the next leader would not observe the
-// claim, and take the grant for open for the life of a grant. The commit begins at once, so that it usually lands before the claim is gone.
+// removeEntryOf makes a commit due if the journal still contains the entry of the grant
+// of a claim that is being deleted: the next leader would not observe the claim, and take
+// the grant for open for the life of a grant. The commit begins at once, so that it
+// usually lands before the claim is gone.
 func (s *State) removeEntryOf(c *claim) {
 	if s.granting && c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
 		s.commitDue = true
 	}
 }
 
-// WithdrawGrant ends a grant whose response never left. A grant in the commit in flight ends when that commit has landed.
+// WithdrawGrant ends a grant whose response never left. A grant in the commit in flight
+// ends when that commit has landed.
 func (s *State) WithdrawGrant(g *OpenGrant) {
 	if s.grants[g.Token] != g { // ended already, or without ranges
 		return
@@ -153,7 +161,8 @@ func (s *State) WithdrawGrant(g *OpenGrant) {
 	s.endGrant(g)
 }
 
-// OpenGrant is a grant whose object has not been observed, or, without a UID and with a StoredName, a set of ranges that a pool update withholds.
+// OpenGrant is a grant whose object has not been observed, or, without a UID and with a
+// StoredName, a set of ranges that a pool update withholds.
 type OpenGrant struct {
 	journal.Entry
 	holding      *holding
@@ -190,7 +199,8 @@ func (s *State) Answer(t journal.Token) any {
 	return nil
 }
 
-// isUnnamed reports whether the grant is to a create for which the API server had yet to generate the name.
+// isUnnamed reports whether the grant is to a create for which the API server had yet to
+// generate the name.
 func (g *OpenGrant) isUnnamed() bool { return g.NameHash == 0 && g.StoredName == "" }
 
 // withholds reports whether the grant withholds ranges that a pool update removes.
@@ -204,21 +214,24 @@ const (
 	grantCommitted                   // committed
 )
 
-// isFulfilledBy reports whether a claim is the object of the grant. The claim must carry the token. In addition, the claim of a create must name only
-// ranges of the grant, since its token could be copied to a second object with its name. A grant to a stored claim was written to that claim, so its ranges
-// may have changed since.
+// isFulfilledBy reports whether a claim is the object of the grant. The claim must carry
+// the token. In addition, the claim of a create must name only ranges of the grant, since
+// its token could be copied to a second object with its name. A grant to a stored claim
+// was written to that claim, so its ranges may have changed since.
 func (g *OpenGrant) isFulfilledBy(c *claim) bool {
 	return g.Token == c.Token && g.isFor(c.Key, c.UID) &&
 		(g.UID != "" || isSubset(c.Ranges, g.Ranges))
 }
 
-// isFor reports whether the grant is to the claim with this key and UID, or may be: the claim of an earlier leader's standby grant is not known.
+// isFor reports whether the grant is to the claim with this key and UID, or may be: the
+// claim of an earlier leader's standby grant is not known.
 func (g *OpenGrant) isFor(k Key, uid string) bool {
 	return g.IsStandby() || g.Resource == k.Resource && g.Namespace == k.Namespace &&
 		(g.NameHash == 0 || g.NameHash == journal.HashName(k.Name)) && (g.UID == "" || g.UID == uid)
 }
 
-// endFulfilledGrants ends the grants of a holding that its observed claim fulfils, or that cannot be stored any more:
+// endFulfilledGrants ends the grants of a holding that its observed claim fulfils, or
+// that cannot be stored any more:
 //
 //	the grant with the claim's token
 //	further grants to a create without a name: an admission request stores at most one object
@@ -233,17 +246,20 @@ func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
 	return ended
 }
 
-// endSpentGrant ends the grant whose token a claim carries, if the claim cannot take over the holding of that grant because the ranges differ: the claim also
-// names ranges that it owned before, or names only a part of the granted ranges.
+// endSpentGrant ends the grant whose token a claim carries, if the claim cannot take over
+// the holding of that grant because the ranges differ: the claim also names ranges that
+// it owned before, or names only a part of the granted ranges.
 func (s *State) endSpentGrant(c *claim) {
 	if g := s.grants[c.Token]; g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
 		c.hadGrant = s.endFulfilledGrants(g.holding, c)
 	}
 }
 
-// findHoldingOf returns the holding of an open grant that a claim fulfils: by token; by name if the token was removed from the object before the object was
-// observed; or by the hash of the name if the grant is one of several that an earlier leader gave to the create. An address object of a moved claim gets the
-// holding that is kept for the claim. The result is nil if the claim has no holding.
+// findHoldingOf returns the holding of an open grant that a claim fulfils: by token; by
+// name if the token was removed from the object before the object was observed; or by the
+// hash of the name if the grant is one of several that an earlier leader gave to the
+// create. An address object of a moved claim gets the holding that is kept for the claim.
+// The result is nil if the claim has no holding.
 func (s *State) findHoldingOf(c *claim) *holding {
 	fits := func(h *holding) bool {
 		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)

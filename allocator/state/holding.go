@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// addHolding creates a holding for the ranges, without assigning the addresses. Standby grants of the addresses are given up.
+// addHolding creates a holding for the ranges, without assigning the addresses. Standby
+// grants of the addresses are given up.
 func (s *State) addHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
 	s.lastOwnerID++
 	h := &holding{id: s.lastOwnerID, key: key, pool: poolKey, space: spaceName, ranges: ranges}
@@ -17,7 +18,8 @@ func (s *State) addHolding(key, poolKey Key, spaceName string, ranges ...allocat
 	return h
 }
 
-// indexByKey indexes h under the key of its claim, or of the pool whose update withholds the ranges.
+// indexByKey indexes h under the key of its claim, or of the pool whose update withholds
+// the ranges.
 func (s *State) indexByKey(h *holding, key Key) {
 	s.unindexByKey(h)
 	h.key = key
@@ -38,7 +40,8 @@ func (s *State) unindexByKey(h *holding) {
 	}
 }
 
-// assignAddresses makes h the owner of its addresses. If further holdings own some of the addresses, the conflict is resolved.
+// assignAddresses makes h the owner of its addresses. If further holdings own some of the
+// addresses, the conflict is resolved.
 func (s *State) assignAddresses(h *holding) {
 	domain := s.space(h.space)
 	clash := false
@@ -51,7 +54,8 @@ func (s *State) assignAddresses(h *holding) {
 	s.markChanged(h)
 }
 
-// freeHolding removes a holding, and gives its addresses to the contested holdings that name them.
+// freeHolding removes a holding, and gives its addresses to the contested holdings that
+// name them.
 func (s *State) freeHolding(h *holding) {
 	domain := s.space(h.space)
 	for _, r := range h.ranges {
@@ -81,7 +85,8 @@ func (s *State) freeHolding(h *holding) {
 	}
 }
 
-// freeIfUnused removes a holding that has neither a claim nor an open grant, and is neither in cooldown nor moved.
+// freeIfUnused removes a holding that has neither a claim nor an open grant, and is
+// neither in cooldown nor moved.
 func (s *State) freeIfUnused(h *holding) {
 	if h.state() == stateUnused {
 		s.freeHolding(h)
@@ -91,7 +96,8 @@ func (s *State) freeIfUnused(h *holding) {
 // holdingState names what makes a holding's ranges unavailable.
 type holdingState int
 
-// The states of a holding and the functions that enter each state. A holding without a state is freed (freeIfUnused).
+// The states of a holding and the functions that enter each state. A holding without a
+// state is freed (freeIfUnused).
 //
 //	state           meaning for the ranges                              entered by
 //	stateReserved   granted; the object has not been observed           reserveRanges
@@ -110,8 +116,9 @@ const (
 	stateWithheld
 )
 
-// state derives the state from the fields: the first matching case applies. A bound holding may have further grants and a recorded cooldown. A moved
-// range that is granted to its returning claim counts as reserved, and as moved again if that grant ends.
+// state derives the state from the fields: the first matching case applies. A bound
+// holding may have further grants and a recorded cooldown. A moved range that is granted
+// to its returning claim counts as reserved, and as moved again if that grant ends.
 func (h *holding) state() holdingState {
 	switch {
 	case h.claim != nil:
@@ -131,7 +138,8 @@ func (h *holding) state() holdingState {
 	}
 }
 
-// holding is a set of ranges that is not free. The fields determine the state, see holding.state.
+// holding is a set of ranges that is not free. The fields determine the state, see
+// holding.state.
 type holding struct {
 	id               allocator.OwnerID
 	key              Key // claim, without a name while the API server has yet to generate the name; for withheld ranges the pool whose update removes the ranges
@@ -175,14 +183,16 @@ func (h *holding) isInUse() bool {
 	return h.claim != nil || len(h.grants) > 0 && !h.grants[0].withholds()
 }
 
-// mayBelongTo reports whether the holding is of the pool. The pool of an inherited grant is not known: the grant may belong to each pool of the routing
-// domain that offers its ranges.
+// mayBelongTo reports whether the holding is of the pool. The pool of an inherited grant
+// is not known: the grant may belong to each pool of the routing domain that offers its
+// ranges.
 func (h *holding) mayBelongTo(p *pool, isOffered func([]allocator.Range) bool) bool {
 	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && isOffered(h.ranges)
 }
 
-// markChanged reports as changed every object whose ownership or usage depends on h: the claim and the pool of h, and each pool that offers some of the
-// addresses. It is called after each change of isInUse, on which the avoided addresses depend.
+// markChanged reports as changed every object whose ownership or usage depends on h: the
+// claim and the pool of h, and each pool that offers some of the addresses. It is called
+// after each change of isInUse, on which the avoided addresses depend.
 func (s *State) markChanged(h *holding) {
 	if h.claim != nil {
 		s.changed[h.claim.Key] = struct{}{}
@@ -218,7 +228,8 @@ func (s *State) unindexOwner(c *claim) {
 	}
 }
 
-// detachClaim separates a claim from its holding. An address object of the claim with equal ranges takes the holding over. Without an address object:
+// detachClaim separates a claim from its holding. An address object of the claim with
+// equal ranges takes the holding over. Without an address object:
 //
 //	cooldownEnd                        the holding
 //	noEnd                              waits for DecideMoved

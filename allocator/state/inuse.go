@@ -21,7 +21,8 @@ import (
 // inUseID marks the addresses in use, and the avoided addresses, in their indexes.
 const inUseID allocator.OwnerID = 1
 
-// avoidedName is the name under which a routing domain blocks its avoided addresses. No key of a pool is equal: the name of a resource has no blank.
+// avoidedName is the name under which a routing domain blocks its avoided addresses. No
+// key of a pool is equal: the name of a resource has no blank.
 const avoidedName = "addresses in use"
 
 // addressesInUse are the addresses of users beside the claims.
@@ -35,7 +36,8 @@ func newAddressesInUse() addressesInUse {
 	return addressesInUse{byUser: map[Key][]netip.Addr{}, users: map[netip.Addr][]Key{}, index: allocator.NewSpace()}
 }
 
-// SetInUse replaces the addresses that a user other than a claim has: a Node, a Machine or a Service. A user that is gone has no addresses.
+// SetInUse replaces the addresses that a user other than a claim has: a Node, a Machine
+// or a Service. A user that is gone has no addresses.
 func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 	before := s.inUse.byUser[user]
 	var changed []allocator.Range
@@ -76,7 +78,8 @@ func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 	}
 }
 
-// updateAvoided updates which addresses of a range a routing domain avoids, after a change of their users or owners, and reports whether that has changed.
+// updateAvoided updates which addresses of a range a routing domain avoids, after a
+// change of their users or owners, and reports whether that has changed.
 func (s *State) updateAvoided(domain *space, r allocator.Range) bool {
 	was, used := rangesIn(domain.avoided, r), rangesIn(s.inUse.index, r)
 	if len(was) == 0 && len(used) == 0 {
@@ -102,8 +105,9 @@ func (s *State) updateAvoided(domain *space, r allocator.Range) bool {
 	return true
 }
 
-// blockAvoided blocks the avoided addresses of a routing domain for the requests and counters that follow. The cost grows with the number of avoided addresses:
-// so changes are collected until a request or a counter depends on them.
+// blockAvoided blocks the avoided addresses of a routing domain for the requests and
+// counters that follow. The cost grows with the number of avoided addresses: so changes
+// are collected until a request or a counter depends on them.
 func (domain *space) blockAvoided() {
 	if domain.avoidedShown {
 		return
@@ -119,7 +123,8 @@ func (domain *space) blockAvoided() {
 // isEmpty reports whether the routing domain equals a new one.
 func (domain *space) isEmpty() bool { return domain.core.IsEmptyBut(avoidedName) }
 
-// avoidedIn returns the error for a range with avoided addresses; nil if the range has none.
+// avoidedIn returns the error for a range with avoided addresses; nil if the range has
+// none.
 func (s *State) avoidedIn(spaceName string, r allocator.Range) *allocator.BlockedError {
 	for _, part := range rangesIn(s.space(spaceName).avoided, r) {
 		return s.inUseError(part)
@@ -127,7 +132,8 @@ func (s *State) avoidedIn(spaceName string, r allocator.Range) *allocator.Blocke
 	return nil
 }
 
-// inUseError returns the error for a request that contains addresses in use. The error names the kind of the user only: its readers may not know the user.
+// inUseError returns the error for a request that contains addresses in use. The error
+// names the kind of the user only: its readers may not know the user.
 func (s *State) inUseError(r allocator.Range) *allocator.BlockedError {
 	e := &allocator.BlockedError{Range: r}
 	for _, user := range s.inUse.users[r.First] {

@@ -19,7 +19,8 @@ func at(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// expectUsable checks the number of addresses that are not blocked, and of those that are free.
+// expectUsable checks the number of addresses that are not blocked, and of those that are
+// free.
 func (s *testState) expectUsable(total, available int64) {
 	s.t.Helper()
 	if u, _ := s.Usage(modelPool); u.Total != total || u.Available != available {
@@ -90,7 +91,8 @@ func (s *testState) endGrants() {
 	}
 }
 
-// An owner keeps its address, and its user is no second one. After the release the address is not allocated as long as it is in use.
+// An owner keeps its address, and its user is no second one. After the release the
+// address is not allocated as long as it is in use.
 func TestInUse_OwnerKeepsItsAddress(t *testing.T) {
 	s := newTestState(t)
 	g := s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Count: 2}}})
@@ -119,7 +121,8 @@ func TestInUse_EndedGrant(t *testing.T) {
 	s.expectUsable(9, 9)
 }
 
-// A claim that is stored without admission owns no address in use, and gets the address when the user has gone.
+// A claim that is stored without admission owns no address in use, and gets the address
+// when the user has gone.
 func TestInUse_StoredWithoutAdmission(t *testing.T) {
 	s := newTestState(t)
 	s.SetInUse(web, at("10.0.0.4"))
@@ -155,7 +158,8 @@ func TestInUse_KeptForAClaim(t *testing.T) {
 	}
 }
 
-// No standby grant is used for an address that came into use after the commit of the grant.
+// No standby grant is used for an address that came into use after the commit of the
+// grant.
 func TestInUse_StandbyGrant(t *testing.T) {
 	s := newTestState(t)
 	s.limits.StandbyGrants, s.limits.StandbyShare = 3, 1
@@ -167,7 +171,8 @@ func TestInUse_StandbyGrant(t *testing.T) {
 	}
 }
 
-// BenchmarkInUse observes 40,000 claims, half of them after and half of them before a Node has their address.
+// BenchmarkInUse observes 40,000 claims, half of them after and half of them before a
+// Node has their address.
 func BenchmarkInUse(b *testing.B) {
 	const n = 40_000
 	address := func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>15, i>>7&255, i<<1&255) }

@@ -18,7 +18,8 @@ type object struct {
 	dualStack  bool   // requests an address of each family
 }
 
-// event is a watch event: of the pool if pool is set, otherwise of a claim or address object.
+// event is a watch event: of the pool if pool is set, otherwise of a claim or address
+// object.
 type event struct {
 	deleted         bool
 	claim           Claim
@@ -33,8 +34,9 @@ type leaseWrite struct {
 	senderLife int // life of the sender at the time: a restarted replica does not receive the reply
 }
 
-// claimUpdate is a write to a stored claim in flight, or a write of the pool's recorded ranges if name is empty. The API server stores the write only on top
-// of the resourceVersion the write is based on.
+// claimUpdate is a write to a stored claim in flight, or a write of the pool's recorded
+// ranges if name is empty. The API server stores the write only on top of the
+// resourceVersion the write is based on.
 type claimUpdate struct {
 	reason          string // for the trace
 	name, uid       string
@@ -70,7 +72,8 @@ type createRequest struct {
 	over          bool      // stored, denied or failed
 }
 
-// admissionCall is a call of the mutating webhook for a create, or of the validating webhook for a pool update.
+// admissionCall is a call of the mutating webhook for a create, or of the validating
+// webhook for a pool update.
 type admissionCall struct {
 	id        string
 	to        *replica
@@ -134,7 +137,8 @@ func (w *world) newObject(name string) *object {
 	return &object{Claim: Claim{Key: Key{Resource: resourceOfName(name), Namespace: "ns", Name: name}, UID: uid, Created: w.now, Pool: modelPool}}
 }
 
-// stepAPIServer advances one create or pool update in the API server. A request times out after 34 s.
+// stepAPIServer advances one create or pool update in the API server. A request times out
+// after 34 s.
 func (w *world) stepAPIServer() {
 	w.poolUpdates = slices.DeleteFunc(w.poolUpdates, func(c *poolUpdate) bool { return c.over })
 	if n := len(w.poolUpdates); n > 0 && w.rng.IntN(3) == 0 {
@@ -194,7 +198,8 @@ func (w *world) admitCreate(c *createRequest) {
 	}
 }
 
-// modelRequests returns the requests of a claim: an IPv4 address (exact, if valid) and, for a dual-stack claim, an IPv6 address.
+// modelRequests returns the requests of a claim: an IPv4 address (exact, if valid) and,
+// for a dual-stack claim, an IPv6 address.
 func modelRequests(exact allocator.Range, dualStack bool) []RangeRequest {
 	requests := []RangeRequest{{Exact: exact, Count: 1, Bits: 32}}
 	if dualStack {
@@ -244,7 +249,8 @@ func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 	}
 }
 
-// respond sends the webhook response, and checks that no other request received its token.
+// respond sends the webhook response, and checks that no other request received its
+// token.
 func (w *world) respond(c *createRequest, k *admissionCall, g Grant) {
 	if other, used := w.callOfToken[g.Token]; used && other != k.id && !w.breaks.shareToken && !w.breaks.trustBroughtToken {
 		w.failf("token %s is in the responses to %s and %s", g.Token, other, k.id)
@@ -254,8 +260,9 @@ func (w *world) respond(c *createRequest, k *admissionCall, g Grant) {
 	c.response, c.responded = g, true
 }
 
-// storeCreate stores the object of a create after the webhook response, or drops the create: a later admission step denied, the name is taken, or the
-// validating webhook denied.
+// storeCreate stores the object of a create after the webhook response, or drops the
+// create: a later admission step denied, the name is taken, or the validating webhook
+// denied.
 func (w *world) storeCreate(c *createRequest) {
 	if w.rng.IntN(2) > 0 { // the object is stored in a later step
 		return
@@ -301,7 +308,8 @@ func (w *world) storeCreate(c *createRequest) {
 	}
 }
 
-// validateCreate calls the validating webhook, which answers in a later step if the grant awaits a proof. The call fails after 10 s.
+// validateCreate calls the validating webhook, which answers in a later step if the grant
+// awaits a proof. The call fails after 10 s.
 func (w *world) validateCreate(c *createRequest) {
 	if c.validator == nil {
 		c.validator = w.replicas[w.rng.IntN(len(w.replicas))]
@@ -333,7 +341,8 @@ func (w *world) validateCreate(c *createRequest) {
 	}
 }
 
-// stepNetwork delivers one write to the API server: of the journal, or of a claim or the pool. The reply to a journal write may be lost.
+// stepNetwork delivers one write to the API server: of the journal, or of a claim or the
+// pool. The reply to a journal write may be lost.
 func (w *world) stepNetwork() {
 	if len(w.leaseWrites) > 0 && (len(w.updates) == 0 || w.rng.IntN(2) == 0) {
 		i := w.rng.IntN(len(w.leaseWrites))
@@ -353,7 +362,8 @@ func (w *world) stepNetwork() {
 	}
 }
 
-// storeLease stores a write to the journal Lease by compare-and-swap, and sends the reply.
+// storeLease stores a write to the journal Lease by compare-and-swap, and sends the
+// reply.
 func (w *world) storeLease(lw *leaseWrite) {
 	reply := replyConflict
 	if lw.attempt.ResourceVersion == w.lease.ResourceVersion {
@@ -399,7 +409,8 @@ func (w *world) sendUpdate(u *claimUpdate) {
 	w.updates = append(w.updates, u)
 }
 
-// storeUpdate stores a write to a claim or to the pool, unless the object has another resourceVersion meanwhile.
+// storeUpdate stores a write to a claim or to the pool, unless the object has another
+// resourceVersion meanwhile.
 func (w *world) storeUpdate(u *claimUpdate) {
 	if u.name == "" {
 		if u.resourceVersion == w.pool.ResourceVersion {

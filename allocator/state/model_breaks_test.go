@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// breaks switches off rules of the state machine. The model check must find a violation for each break; modelBreaks has the breaks of the replicas.
+// breaks switches off rules of the state machine. The model check must find a violation
+// for each break; modelBreaks has the breaks of the replicas.
 type breaks struct {
 	shareToken         bool // a repeated range is granted under the token of the earlier grant
 	grantWithoutCommit bool // a repeated range is granted without a journal commit
@@ -76,7 +77,8 @@ func (b *brokenState) TakeOver(v journal.Revision) {
 	b.State.TakeOver(v)
 }
 
-// repeatedGrant returns the holding with open grants that Grant would grant again; nil if there is none.
+// repeatedGrant returns the holding with open grants that Grant would grant again; nil if
+// there is none.
 func (b *brokenState) repeatedGrant(q Request) *holding {
 	if b.checkCanGrant(q) != nil {
 		return nil
@@ -117,7 +119,8 @@ func (b *brokenState) RemoveClaim(now time.Time, gone Claim, resourceVersion uin
 	}
 }
 
-// withoutAddressObjects hides the address objects of a claim until the returned function is called.
+// withoutAddressObjects hides the address objects of a claim until the returned function
+// is called.
 func (b *brokenState) withoutAddressObjects(uid string) (restore func()) {
 	c := b.claims[uid]
 	if !b.breaks.noInheritance || c == nil || len(b.addressObjects[c.Key]) == 0 {

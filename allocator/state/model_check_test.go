@@ -28,7 +28,8 @@ func envNumber(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// explore runs schedules until one fails with an error that counts accepts or all have run, and returns the failing seed and the tally.
+// explore runs schedules until one fails with an error that counts accepts or all have
+// run, and returns the failing seed and the tally.
 func explore(first, count uint64, breaks modelBreaks, counts func(error) bool) (seed uint64, total tally, failed error) {
 	var next atomic.Uint64
 	var mu sync.Mutex
@@ -62,8 +63,9 @@ func explore(first, count uint64, breaks modelBreaks, counts func(error) bool) (
 	return seed, total, failed
 }
 
-// TestModel_NoAddressIsOwnedTwice runs random schedules of the whole protocol. MODEL_SCHEDULES sets the number of schedules, MODEL_SEED the first seed. A
-// failing schedule is run again with its trace, which the test prints.
+// TestModel_NoAddressIsOwnedTwice runs random schedules of the whole protocol.
+// MODEL_SCHEDULES sets the number of schedules, MODEL_SEED the first seed. A failing
+// schedule is run again with its trace, which the test prints.
 func TestModel_NoAddressIsOwnedTwice(t *testing.T) {
 	count, first := envNumber(t, "MODEL_SCHEDULES", 1500/modelDivisor), envNumber(t, "MODEL_SEED", 1)
 	seed, total, err := explore(first, count, modelBreaks{}, func(error) bool { return true })
@@ -113,7 +115,8 @@ func TestModel_NoAddressIsOwnedTwice(t *testing.T) {
 	t.Logf("%d schedules of %d steps from seed %d: %+v", count, modelSteps, first, total)
 }
 
-// TestModel_ScheduleIsReproducible runs schedules twice: equal seeds give equal traces. State is tested too: no decision depends on the order of a map.
+// TestModel_ScheduleIsReproducible runs schedules twice: equal seeds give equal traces.
+// State is tested too: no decision depends on the order of a map.
 func TestModel_ScheduleIsReproducible(t *testing.T) {
 	for seed := range uint64(150 / modelDivisor) {
 		first, second := newWorld(seed, modelBreaks{}, true), newWorld(seed, modelBreaks{}, true)
@@ -124,7 +127,8 @@ func TestModel_ScheduleIsReproducible(t *testing.T) {
 	}
 }
 
-// TestModel_FindsEachBreak switches off the rules of the protocol one by one. A model check that found no violation then would prove nothing.
+// TestModel_FindsEachBreak switches off the rules of the protocol one by one. A model
+// check that found no violation then would prove nothing.
 func TestModel_FindsEachBreak(t *testing.T) {
 	if modelDivisor > 1 {
 		t.Skip("the search takes 25 times as long with the race detector, and the tests without the race detector do it")

@@ -57,7 +57,8 @@ func (w *world) stepClient() {
 	}
 }
 
-// updateClaim updates a claim with ranges: the update removes the IPv6 address, or requests an IPv6 address in addition.
+// updateClaim updates a claim with ranges: the update removes the IPv6 address, or
+// requests an IPv6 address in addition.
 func (w *world) updateClaim(o *object) {
 	if o.Ranges[len(o.Ranges)-1].First.Is6() {
 		if len(o.Ranges) > 1 {
@@ -70,7 +71,8 @@ func (w *world) updateClaim(o *object) {
 	w.extendClaim(w.pickReplica(), o)
 }
 
-// pickGrant returns an open grant of an IPv4 address in the State of a random replica; nil if there is none.
+// pickGrant returns an open grant of an IPv4 address in the State of a random replica;
+// nil if there is none.
 func (w *world) pickGrant() (found *OpenGrant) {
 	for _, g := range w.pickReplica().state.ExpiredGrants(w.now.Add(time.Hour)) {
 		if g.Ranges[0].First.Is4() && g.Resource != modelPools {
@@ -89,7 +91,8 @@ func (w *world) pickAddress() allocator.Range {
 	return allocator.Range{First: a, Last: a}
 }
 
-// sendCreate starts a create. Half of the creates skip the validating webhook: the invariants must not depend on it.
+// sendCreate starts a create. Half of the creates skip the validating webhook: the
+// invariants must not depend on it.
 func (w *world) sendCreate(c *createRequest) {
 	w.callCount++
 	c.id, c.started, c.validate = w.callCount, w.now, w.rng.IntN(2) == 0
@@ -102,7 +105,8 @@ func (w *world) sendCreate(c *createRequest) {
 	c.call = w.newCall("")
 }
 
-// newCall calls the webhook of a random replica: with a new request UID if id is empty, otherwise as a retry of the request with that UID.
+// newCall calls the webhook of a random replica: with a new request UID if id is empty,
+// otherwise as a retry of the request with that UID.
 func (w *world) newCall(id string) *admissionCall {
 	if id == "" {
 		w.callCount++
@@ -112,7 +116,8 @@ func (w *world) newCall(id string) *admissionCall {
 	return &admissionCall{id: id, to: to, started: w.now, life: to.life}
 }
 
-// callFailed reports whether a call failed: the replica denied the call or restarted, or the webhook timeout of 3 s passed.
+// callFailed reports whether a call failed: the replica denied the call or restarted, or
+// the webhook timeout of 3 s passed.
 func (w *world) callFailed(k *admissionCall) bool {
 	return k.ended || k.life != k.to.life || w.now.Sub(k.started) > 3*time.Second
 }

@@ -11,8 +11,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// A model of cooldown, with replicas whose wall clocks are wrong and are set. Claims are released, any replica records cooldowns, replicas restart and lag, and
-// users change the reuse delay. After every step, for the State of each replica:
+// A model of cooldown, with replicas whose wall clocks are wrong and are set. Claims are
+// released, any replica records cooldowns, replicas restart and lag, and users change the
+// reuse delay. After every step, for the State of each replica:
 //
 //	Invariant: no cooldown ends later than now + reuseDelay.
 //	Invariant: a range whose claim the replica observed until its deletion is not free before deletion + the shortest reuseDelay since.
@@ -60,7 +61,8 @@ func (w *cooldownWorld) logf(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%8.1fs ", w.now.Sub(modelStart).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// restart starts a replica with an empty State, which lists the stored objects with the clock of its node.
+// restart starts a replica with an empty State, which lists the stored objects with the
+// clock of its node.
 func (w *cooldownWorld) restart(r *cooldownReplica) {
 	tokens := func() (t journal.Token) { return t }
 	r.state, r.position, r.deleted = New(modelResources, Limits{GrantLife: DefaultGrantLife}, tokens), len(w.events), map[allocator.Range]observedDeletion{}
@@ -210,7 +212,8 @@ func (w *cooldownWorld) deleteClaim() {
 	w.logf("claim %s: deletionTimestamp set", c.UID)
 }
 
-// releaseClaim releases a claim whose deletion the replica has observed: with a record in the pool, as for IPAllocations, or through State.BeginCooldown.
+// releaseClaim releases a claim whose deletion the replica has observed: with a record in
+// the pool, as for IPAllocations, or through State.BeginCooldown.
 func (w *cooldownWorld) releaseClaim(r *cooldownReplica) {
 	for _, c := range w.stored() {
 		known := r.state.claims[c.UID]
@@ -237,7 +240,8 @@ func (w *cooldownWorld) releaseClaim(r *cooldownReplica) {
 	}
 }
 
-// writeRecords writes the cooldowns of a replica to the pool, rounded to seconds as records are.
+// writeRecords writes the cooldowns of a replica to the pool, rounded to seconds as
+// records are.
 func (w *cooldownWorld) writeRecords(r *cooldownReplica) {
 	if known := r.state.pools[modelPool]; known.ResourceVersion != w.pool.ResourceVersion {
 		return // a conflict
@@ -284,7 +288,8 @@ func (w *cooldownWorld) check() error {
 	return nil
 }
 
-// settle deletes the claims, and lets every replica observe the records eight times during one reuse delay.
+// settle deletes the claims, and lets every replica observe the records eight times
+// during one reuse delay.
 func (w *cooldownWorld) settle() error {
 	for _, c := range w.stored() {
 		delete(w.claims, c.UID)

@@ -6,13 +6,16 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// Routing domains: the pool is deleted although claims own its addresses, and made anew in another routing domain. A second pool offers the same addresses in
-// the default routing domain. Other clients change the record of a claim's routing domain while the webhooks are not installed.
+// Routing domains: the pool is deleted although claims own its addresses, and made anew
+// in another routing domain. A second pool offers the same addresses in the default
+// routing domain. Other clients change the record of a claim's routing domain while the
+// webhooks are not installed.
 //
 //	Invariant: a claim owns its addresses in the routing domain in which they were granted (object.domain), whatever becomes of its pool and of the record.
 //	Invariant: an admitted claim that is Ready is never flagged.
 //
-// Assumption: a replica that starts, or lists again, observes no record that another client has changed. It would believe the record.
+// Assumption: a replica that starts, or lists again, observes no record that another
+// client has changed. It would believe the record.
 
 const modelOtherDomain = "other"
 
@@ -49,7 +52,8 @@ func (w *world) stepDomains() bool {
 	return true
 }
 
-// remakePool deletes the pool, whose finalizer a user has removed, and creates the pool in the other routing domain.
+// remakePool deletes the pool, whose finalizer a user has removed, and creates the pool
+// in the other routing domain.
 func (w *world) remakePool() {
 	gone := w.pool
 	w.events = append(w.events, event{deleted: true, pool: &gone, resourceVersion: w.nextVersion()})
@@ -88,7 +92,8 @@ func (w *world) changeRecord() {
 // recordsTruth reports whether an object records the routing domain of its addresses.
 func (o *object) recordsTruth() bool { return o.SpaceGranted && o.Space == o.domain }
 
-// hasChangedRecord reports whether the record of a stored object is one that another client has changed.
+// hasChangedRecord reports whether the record of a stored object is one that another
+// client has changed.
 func (w *world) hasChangedRecord() bool {
 	for _, o := range w.objects {
 		if len(o.Ranges) > 0 && !o.unadmitted && !o.recordsTruth() {
@@ -98,7 +103,8 @@ func (w *world) hasChangedRecord() bool {
 	return false
 }
 
-// restoreRecord restores the record of a claim's routing domain by a write of the leader, and reports whether it was wrong.
+// restoreRecord restores the record of a claim's routing domain by a write of the leader,
+// and reports whether it was wrong.
 func (w *world) restoreRecord(r *replica, c *claim) bool {
 	o := w.objects[c.Key.Name]
 	if c.holding == nil || o == nil || o.UID != c.UID || o.ResourceVersion != c.ResourceVersion || o.SpaceGranted && o.Space == c.holding.space {
@@ -119,7 +125,8 @@ func (w *world) checkKeepsReady(o, before *object) {
 	}
 }
 
-// ownedIn lists the owned addresses of a routing domain, and those that the stored objects name there.
+// ownedIn lists the owned addresses of a routing domain, and those that the stored
+// objects name there.
 func (w *world) ownedIn(r *replica, domain string) (owned, want []string) {
 	space := r.state.space(domain)
 	for _, window := range []allocator.Range{modelRange, modelIPv6} {

@@ -1,7 +1,9 @@
 package state
 
-// Lost objects: some of a claim and its address objects are deleted and recreated from a backup, in any order, with the tokens in the backup. Forced deletion:
-// a user removes the finalizer of a claim, and the claim is deleted while the create of its address object is in flight.
+// Lost objects: some of a claim and its address objects are deleted and recreated from a
+// backup, in any order, with the tokens in the backup. Forced deletion: a user removes
+// the finalizer of a claim, and the claim is deleted while the create of its address
+// object is in flight.
 
 // loseObjects backs up a claim and its address objects, and deletes some or all of them.
 func (w *world) loseObjects(o *object) {
@@ -27,8 +29,8 @@ func (w *world) recreateLost() {
 	w.lostObjects = nil
 }
 
-// removeFinalizer deletes a claim while the create of its address object is in flight, and reports whether there was such a claim. The address object may
-// be stored later.
+// removeFinalizer deletes a claim while the create of its address object is in flight,
+// and reports whether there was such a claim. The address object may be stored later.
 func (w *world) removeFinalizer() bool {
 	for _, c := range w.creates {
 		if o := w.objects[c.ownerClaim.Name]; c.byLeader && !c.over && o != nil {

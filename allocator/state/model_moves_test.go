@@ -13,9 +13,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Address objects and moved claims. Claims have address objects, as Metal3 IPClaims have IPAddresses. A tool moves claims to another cluster: the tool marks
-// the objects as moved, removes the annotations with range and token, and deletes the objects. The pool records the moved ranges for replicas that start
-// later.
+// Address objects and moved claims. Claims have address objects, as Metal3 IPClaims have
+// IPAddresses. A tool moves claims to another cluster: the tool marks the objects as
+// moved, removes the annotations with range and token, and deletes the objects. The pool
+// records the moved ranges for replicas that start later.
 //
 //	Invariant: after a commit has the pool version that records a moved range, the range is stored for its claim alone.
 //	Invariant: the same before that commit, if all replicas had observed the last version of the claim and none has restarted since.
@@ -38,7 +39,8 @@ func (w *world) startCount() (n int) {
 	return n
 }
 
-// objectKey returns the key of the object to create, without a name if the name is generated.
+// objectKey returns the key of the object to create, without a name if the name is
+// generated.
 func (c *createRequest) objectKey() Key {
 	resource := resourceOfName(c.name)
 	if c.ownerClaim != (Key{}) {
@@ -54,7 +56,8 @@ func (c *createRequest) storedKey(o *object) Key {
 	return k
 }
 
-// rangeOfAddressObject returns the range of an observed address object of a claim; not valid if there is none.
+// rangeOfAddressObject returns the range of an observed address object of a claim; not
+// valid if there is none.
 func rangeOfAddressObject(b *State, k Key) (r allocator.Range) {
 	for _, c := range b.addressObjects[k] {
 		if len(c.Ranges) == 1 && !c.MarkedMoved {
@@ -64,13 +67,15 @@ func rangeOfAddressObject(b *State, k Key) (r allocator.Range) {
 	return r
 }
 
-// isOwnedBy reports whether a denial names the claim as the owner of the range, or the range as moved.
+// isOwnedBy reports whether a denial names the claim as the owner of the range, or the
+// range as moved.
 func isOwnedBy(err error, claim Key) bool {
 	owned := (*OwnedError)(nil)
 	return errors.As(err, &owned) && (owned.Owner == claim || owned.Moved)
 }
 
-// list replaces the copies of a replica by the objects in a list: the state of the API server after the first n events.
+// list replaces the copies of a replica by the objects in a list: the state of the API
+// server after the first n events.
 func (w *world) list(r *replica, n int) {
 	stored := map[string]event{} // UID -> last event
 	first := firstPool()
@@ -106,7 +111,8 @@ func (w *world) list(r *replica, n int) {
 	}
 }
 
-// appliedVersions returns, per resource, the version up to which the copies of a replica are complete.
+// appliedVersions returns, per resource, the version up to which the copies of a replica
+// are complete.
 func (w *world) appliedVersions(r *replica) map[string]uint64 {
 	newest := map[string]uint64{modelPools: firstPool().ResourceVersion}
 	for _, e := range w.events[:min(r.position, len(w.events))] {
@@ -122,8 +128,9 @@ func (w *world) appliedVersions(r *replica) map[string]uint64 {
 	return newest
 }
 
-// relist ends the watches of a replica, and queues the missed changes as a list delivers them: first the deleted objects, each with its last observed version,
-// then the stored objects in any order.
+// relist ends the watches of a replica, and queues the missed changes as a list delivers
+// them: first the deleted objects, each with its last observed version, then the stored
+// objects in any order.
 func (w *world) relist(r *replica) {
 	if len(r.relisted) > 0 || r.position >= len(w.events) || w.hasChangedRecord() || r.position < w.trustedFrom {
 		return
@@ -170,7 +177,8 @@ func (w *world) storePool(recorded []RecordedRange, listRevision uint64, reason 
 	}
 }
 
-// checkNotMoved checks that a stored object names no range that a claim owns in another cluster, unless the claim itself returns.
+// checkNotMoved checks that a stored object names no range that a claim owns in another
+// cluster, unless the claim itself returns.
 func (w *world) checkNotMoved(o *object) {
 	for _, r := range o.Ranges {
 		d := w.moved[r]
@@ -187,7 +195,8 @@ func (w *world) checkNotMoved(o *object) {
 	}
 }
 
-// isKeptMoved reports whether the State keeps, or must keep, an address for a moved claim.
+// isKeptMoved reports whether the State keeps, or must keep, an address for a moved
+// claim.
 func (w *world) isKeptMoved(b *State, a netip.Addr) bool {
 	for r, d := range w.moved {
 		kept := slices.ContainsFunc(b.RangesToRecord(modelPool), func(c RecordedRange) bool { return c.Range == r })
@@ -198,13 +207,14 @@ func (w *world) isKeptMoved(b *State, a netip.Addr) bool {
 	return false
 }
 
-// awaitsAddressObject reports whether the create of an address object of a claim is in flight. The finalizer delays the deletion of the claim until the
-// create has ended.
+// awaitsAddressObject reports whether the create of an address object of a claim is in
+// flight. The finalizer delays the deletion of the claim until the create has ended.
 func (w *world) awaitsAddressObject(o *object) bool {
 	return slices.ContainsFunc(w.creates, func(c *createRequest) bool { return !c.over && c.byLeader && c.ownerClaim == o.Key })
 }
 
-// createAddressObject creates the address object of a claim, unless a live read shows that the claim is deleted: the replica may lag.
+// createAddressObject creates the address object of a claim, unless a live read shows
+// that the claim is deleted: the replica may lag.
 func (w *world) createAddressObject(c *claim) {
 	if o := w.objects[c.Key.Name]; o == nil || o.UID != c.UID {
 		return
@@ -215,8 +225,9 @@ func (w *world) createAddressObject(c *claim) {
 	}
 }
 
-// stepMoves runs one action of users on address objects and the pool, or of tools that move claims and restore claims from a backup. stepMoves reports false if the action
-// had no object.
+// stepMoves runs one action of users on address objects and the pool, or of tools that
+// move claims and restore claims from a backup. stepMoves reports false if the action had
+// no object.
 func (w *world) stepMoves(name string) bool {
 	claim := Key{Resource: modelClaims, Namespace: "ns", Name: name}
 	listed, addressObjects, o := len(w.pool.Recorded), w.addressObjectsOf(claim), w.pickMovable()
@@ -252,7 +263,8 @@ func (w *world) stepMoves(name string) bool {
 	return true
 }
 
-// pickMovable returns a random claim with one range and a pool whose address object is not in flight; nil if there is none.
+// pickMovable returns a random claim with one range and a pool whose address object is
+// not in flight; nil if there is none.
 func (w *world) pickMovable() *object {
 	var all []*object
 	for _, name := range slices.Sorted(maps.Keys(w.objects)) {
@@ -266,7 +278,8 @@ func (w *world) pickMovable() *object {
 	return all[w.rng.IntN(len(all))]
 }
 
-// replacePool replaces the pool as a user would: by an earlier version, or without the list of recorded ranges.
+// replacePool replaces the pool as a user would: by an earlier version, or without the
+// list of recorded ranges.
 func (w *world) replacePool() {
 	if w.rng.IntN(3) == 0 && len(w.earlierPools) > 0 {
 		old := w.earlierPools[w.rng.IntN(len(w.earlierPools))]
@@ -311,7 +324,8 @@ func (w *world) moveClaim(o *object) {
 	w.tally.moved++
 }
 
-// markAndRemove deletes an object as the tool does: the tool marks the object as moved and removes the annotations with range and token of a claim first.
+// markAndRemove deletes an object as the tool does: the tool marks the object as moved
+// and removes the annotations with range and token of a claim first.
 func (w *world) markAndRemove(o *object) {
 	n := *o
 	n.MarkedMoved = true
@@ -324,7 +338,8 @@ func (w *world) markAndRemove(o *object) {
 	w.remove(&n)
 }
 
-// decideMoves decides the undecided moves of a replica: an object marked by a user was not moved.
+// decideMoves decides the undecided moves of a replica: an object marked by a user was
+// not moved.
 func (w *world) decideMoves(r *replica) {
 	open := r.state.UndecidedMoves()
 	slices.SortFunc(open, func(x, y UndecidedMove) int { return strings.Compare(x.UID, y.UID) })
@@ -333,8 +348,9 @@ func (w *world) decideMoves(r *replica) {
 	}
 }
 
-// recordMoved stores the record of moved ranges, and reports whether the stored record is complete. If another replica has stored a newer record, recordMoved
-// reads that record instead. The list of the pool omits one range, for lack of room.
+// recordMoved stores the record of moved ranges, and reports whether the stored record is
+// complete. If another replica has stored a newer record, recordMoved reads that record
+// instead. The list of the pool omits one range, for lack of room.
 func (w *world) recordMoved(r *replica, p *pool, omitted RecordedRange) bool {
 	moved, stored, _ := r.state.MovedOf(modelPool, "")
 	for i, m := range moved {
@@ -369,7 +385,8 @@ func (w *world) storedMovedRecord() MovedRecord {
 	return r
 }
 
-// reconcilePool writes the recorded ranges of the pool. While the schedule settles, reconcilePool also deletes address objects without a claim.
+// reconcilePool writes the recorded ranges of the pool. While the schedule settles,
+// reconcilePool also deletes address objects without a claim.
 func (w *world) reconcilePool(r *replica) {
 	b := r.state
 	p := b.pools[modelPool]

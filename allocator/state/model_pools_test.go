@@ -30,7 +30,8 @@ func firstPool() Pool {
 	return Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange, modelIPv6}, Policy: allocator.BestFit}
 }
 
-// sendPoolUpdate sends an update of the pool that blocks or unblocks an address, or removes or restores the end of the IPv4 range.
+// sendPoolUpdate sends an update of the pool that blocks or unblocks an address, or
+// removes or restores the end of the IPv4 range.
 func (w *world) sendPoolUpdate() {
 	next := w.pool
 	r := w.pickAddress()
@@ -113,8 +114,9 @@ func (w *world) validatePoolUpdate(c *poolUpdate, k *admissionCall) {
 	}
 }
 
-// checkOffered checks that a claim receives only addresses that its pool offers. Claims stored without admission are exempt, and so is every claim of a
-// schedule with such claims: a later claim of the same name inherits the address.
+// checkOffered checks that a claim receives only addresses that its pool offers. Claims
+// stored without admission are exempt, and so is every claim of a schedule with such
+// claims: a later claim of the same name inherits the address.
 func (w *world) checkOffered(o, before *object) {
 	if w.bypassesAdmission || o.unadmitted || o.Pool != modelPool {
 		return

@@ -37,7 +37,8 @@ func (w *world) lacksVersions(v journal.Revision) bool {
 	return slices.ContainsFunc(w.events, func(e event) bool { return e.pool == nil && v.Applied[e.claim.Key.Resource] == 0 })
 }
 
-// readAll makes the copies of a replica equal to the stored objects, as a consistent list does.
+// readAll makes the copies of a replica equal to the stored objects, as a consistent list
+// does.
 func (w *world) readAll(r *replica) {
 	for w.deliver(r) {
 	}

@@ -75,7 +75,8 @@ func (w *world) stepReplica(r *replica) {
 	}
 }
 
-// resolveCommit determines the outcome of the commit in flight: from the reply, or from the journal if the reply was a conflict or is late.
+// resolveCommit determines the outcome of the commit in flight: from the reply, or from
+// the journal if the reply was a conflict or is late.
 func (w *world) resolveCommit(r *replica) {
 	switch {
 	case r.reply == replyStored && parseVersion(r.replyVersion) < r.newestJournal && w.restartRestored(r):
@@ -109,8 +110,9 @@ type proofRead struct {
 	shown     *journal.Revision // what the API server returned; nil before
 }
 
-// stepProof begins a read of the journal, lets the API server return it, or applies it: each in a step of its own, with pauses in between. It reports whether it
-// did one of these.
+// stepProof begins a read of the journal, lets the API server return it, or applies it:
+// each in a step of its own, with pauses in between. It reports whether it did one of
+// these.
 func (w *world) stepProof(r *replica) bool {
 	b := r.state
 	switch p := r.proof; {
@@ -165,7 +167,8 @@ func (w *world) sendCommit(r *replica, v journal.Revision) {
 	w.leaseWrites = append(w.leaseWrites, &leaseWrite{attempt: v, sender: r, senderLife: r.life})
 }
 
-// follow reads the journal, and acquires leadership if there is no leader or the journal has not changed for modelLeaseExpiry.
+// follow reads the journal, and acquires leadership if there is no leader or the journal
+// has not changed for modelLeaseExpiry.
 func (w *world) follow(r *replica) {
 	v, ok := w.readJournal(r)
 	if !ok {
@@ -193,7 +196,8 @@ func (w *world) follow(r *replica) {
 	w.sendCommit(r, next)
 }
 
-// catchUp starts to serve once the copies of the replica have reached the versions that the previous leader applied.
+// catchUp starts to serve once the copies of the replica have reached the versions that
+// the previous leader applied.
 func (w *world) catchUp(r *replica) {
 	if w.losesJournal && !w.breaks.lostUnlisted && w.lacksVersions(r.predecessor) {
 		w.readAll(r)
@@ -261,8 +265,9 @@ func (w *world) lead(r *replica) {
 	}
 }
 
-// expireGrants expires grants in two steps: the first fences stored claims and reads the tokens of all stored objects, the second expires the grants whose
-// tokens were not found.
+// expireGrants expires grants in two steps: the first fences stored claims and reads the
+// tokens of all stored objects, the second expires the grants whose tokens were not
+// found.
 func (w *world) expireGrants(r *replica) {
 	if r.state.EarlierWritesEnded() && !r.recordsReread { // an earlier leader may have written the record since this leader read it
 		r.recordsReread = true
@@ -314,7 +319,8 @@ func (w *world) expireGrant(r *replica, g *OpenGrant) {
 	r.state.ExpireGrant(g)
 }
 
-// writeStatus writes the status of a random claim: Ready, or flagged as in conflict. A Ready claim gets its address object first.
+// writeStatus writes the status of a random claim: Ready, or flagged as in conflict. A
+// Ready claim gets its address object first.
 func (w *world) writeStatus(r *replica) {
 	c := w.pickClaim(r)
 	if c == nil {
@@ -358,7 +364,8 @@ func (w *world) pickClaim(r *replica) *claim {
 	return nil
 }
 
-// grantToStored grants a range to a claim that is stored without one, or writes a committed grant to its claim.
+// grantToStored grants a range to a claim that is stored without one, or writes a
+// committed grant to its claim.
 func (w *world) grantToStored(r *replica) {
 	for _, uid := range slices.Sorted(maps.Keys(r.storedGrants)) {
 		f := r.storedGrants[uid]
@@ -408,16 +415,18 @@ func (w *world) grantToStored(r *replica) {
 	w.grantStored(r, c.Claim, modelRequests(allocator.Range{}, o != nil && o.dualStack))
 }
 
-// extendClaim is the mutating webhook for an update that requests an IPv6 address in addition to the ranges of the claim. The request is based on the stored
-// claim, which the replica may not have observed.
+// extendClaim is the mutating webhook for an update that requests an IPv6 address in
+// addition to the ranges of the claim. The request is based on the stored claim, which
+// the replica may not have observed.
 func (w *world) extendClaim(r *replica, o *object) {
 	if r.storedGrants[o.UID] == nil && !(r.unserved && o.Key.Resource == modelOthers) {
 		w.grantStored(r, o.Claim, modelRequests(o.Ranges[0], true))
 	}
 }
 
-// grantStored grants the missing ranges of a stored claim. Once the grant is committed, a later step writes the ranges to the claim, on top of the version in
-// the request. It reports whether the ranges were granted.
+// grantStored grants the missing ranges of a stored claim. Once the grant is committed, a
+// later step writes the ranges to the claim, on top of the version in the request. It
+// reports whether the ranges were granted.
 func (w *world) grantStored(r *replica, c Claim, requests []RangeRequest) bool {
 	if len(c.Ranges) > 0 && c.Pool == (Key{}) {
 		return false // no pool to allocate from
@@ -437,7 +446,8 @@ func (w *world) grantStored(r *replica, c Claim, requests []RangeRequest) bool {
 	return true
 }
 
-// replica is a replica of the allocator: a State with the informers and the leader election around the State.
+// replica is a replica of the allocator: a State with the informers and the leader
+// election around the State.
 type replica struct {
 	id           int
 	life         int // number of starts
@@ -448,7 +458,8 @@ type replica struct {
 	applyShare   int     // applyShare of 400 steps apply events: a low share makes the replica lag
 	unserved     bool    // started without the API of modelOthers
 	hiddenEvents []event // events of modelOthers that are applied when reads are allowed again
-	// versionBeforeHidden is the version up to which modelOthers was observed when hiddenEvents was last empty.
+	// versionBeforeHidden is the version up to which modelOthers was observed when
+	// hiddenEvents was last empty.
 	versionBeforeHidden uint64
 	unreadable          UnreadableResources
 	pausedUntil         time.Time
@@ -472,7 +483,8 @@ type replica struct {
 	storedGrants     map[string]*storedGrant // UID of a stored claim -> grant to the claim
 }
 
-// storedGrant is a grant to a stored claim, from the request until the write to the claim has been stored or has failed.
+// storedGrant is a grant to a stored claim, from the request until the write to the claim
+// has been stored or has failed.
 type storedGrant struct {
 	grant           *OpenGrant
 	committed       chan error // receives the result of the journal commit that contains the grant
@@ -500,8 +512,8 @@ const (
 	phaseResigning                      // the commit that gives up leadership is in flight
 )
 
-// startReplica starts or restarts a replica with an empty State. The first list is from the newer half of the history: the API server may serve a list from an
-// old cache.
+// startReplica starts or restarts a replica with an empty State. The first list is from
+// the newer half of the history: the API server may serve a list from an old cache.
 func (w *world) startReplica(r *replica) {
 	r.life++
 	token := func() journal.Token {

@@ -8,11 +8,13 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Restores of etcd from a backup while replicas run. Objects that replicas observed after the backup do not exist any more, and no watch event reports that.
-// A replica detects the restore because the journal is older than the last revision it observed, and restarts.
+// Restores of etcd from a backup while replicas run. Objects that replicas observed after
+// the backup do not exist any more, and no watch event reports that. A replica detects
+// the restore because the journal is older than the last revision it observed, and
+// restarts.
 
-// versionStep is the distance between consecutive resourceVersions. Each restore continues at an offset of its own, so the versions before and after a restore
-// differ.
+// versionStep is the distance between consecutive resourceVersions. Each restore
+// continues at an offset of its own, so the versions before and after a restore differ.
 const versionStep = 16
 
 // backup is the contents of etcd at one time.
@@ -51,10 +53,13 @@ func copyMoved(moved map[allocator.Range]*movedRange) map[allocator.Range]*moved
 	return copies
 }
 
-// restoreEtcd replaces the stored objects by the backup. Requests in flight are lost with their connections.
+// restoreEtcd replaces the stored objects by the backup. Requests in flight are lost with
+// their connections.
 //
-// Assumption: a replica that has observed any event, or stored a record of moved ranges, after the backup has also observed a later journal revision, because the
-// leader commits every second; and the replica reads the journal again before the journal reaches that version again. Otherwise restoreEtcd does nothing.
+// Assumption: a replica that has observed any event, or stored a record of moved ranges,
+// after the backup has also observed a later journal revision, because the leader commits
+// every second; and the replica reads the journal again before the journal reaches that
+// version again. Otherwise restoreEtcd does nothing.
 func (w *world) restoreEtcd() {
 	b := w.backup
 	if b == nil || w.restoreCount == versionStep-1 {
@@ -88,7 +93,8 @@ func (w *world) restoreEtcd() {
 	w.logf("etcd: restore rv=%d journal term %d commit %d", b.resourceVersion, b.lease.Term, b.lease.Commit)
 }
 
-// readJournal reads the journal for a replica. If etcd was restored under the replica, the replica restarts and readJournal returns false.
+// readJournal reads the journal for a replica. If etcd was restored under the replica,
+// the replica restarts and readJournal returns false.
 func (w *world) readJournal(r *replica) (journal.Revision, bool) {
 	if w.restartRestored(r) {
 		return w.lease, false
@@ -110,7 +116,8 @@ func (w *world) restartRestored(r *replica) bool {
 	return true
 }
 
-// parseVersion parses a resourceVersion; the empty one of a journal that does not exist is 0.
+// parseVersion parses a resourceVersion; the empty one of a journal that does not exist
+// is 0.
 func parseVersion(text string) uint64 {
 	n, _ := strconv.ParseUint(text, 10, 64)
 	return n

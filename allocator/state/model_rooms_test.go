@@ -10,7 +10,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// Rooms: a pool with few addresses, which overlaps the pool of the model, and namespaces whose creates are answered and never stored.
+// Rooms: a pool with few addresses, which overlaps the pool of the model, and namespaces
+// whose creates are answered and never stored.
 //
 //	Invariant: no create from the small pool is denied because of an address of a standby grant that no create was answered with.
 //	Invariant: no create of a namespace without open grants is denied because of the grants of other namespaces.
@@ -28,7 +29,8 @@ const (
 )
 
 var (
-	// errKeptForNobody reports a denial because of an address that no create can have any more.
+	// errKeptForNobody reports a denial because of an address that no create can have any
+	// more.
 	errKeptForNobody = errors.New("denied because of an unused standby grant")
 	// errCrowdedOut reports a denial because of the open grants of other namespaces.
 	errCrowdedOut = errors.New("denied because of the grants of other namespaces")
@@ -53,7 +55,8 @@ func (w *world) observeSmallPool(s *State) {
 	}
 }
 
-// stepRooms runs an action of a client of the small pool, or of a namespace that floods. It reports whether it did one of these.
+// stepRooms runs an action of a client of the small pool, or of a namespace that floods.
+// It reports whether it did one of these.
 func (w *world) stepRooms(name string) bool {
 	switch {
 	case w.floods && w.rng.IntN(2) == 0:
@@ -87,7 +90,8 @@ func (w *world) checkDenial(c *createRequest, s *State, err error) {
 	}
 }
 
-// mayBeStored reports whether a create may have been answered with a grant of a holding: the grant names its claim, or its token is in a response.
+// mayBeStored reports whether a create may have been answered with a grant of a holding:
+// the grant names its claim, or its token is in a response.
 func (w *world) mayBeStored(h *holding) bool {
 	for _, g := range h.grants {
 		if _, answered := w.callOfToken[g.Token]; answered || !g.IsStandby() {

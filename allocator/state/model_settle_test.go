@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// settle stops the faults, runs all replicas until the leader's ledger equals the stored objects, and fails if that never happens.
+// settle stops the faults, runs all replicas until the leader's ledger equals the stored
+// objects, and fails if that never happens.
 func (w *world) settle() {
 	w.creates, w.poolUpdates, w.settling, w.deniedUntil = nil, nil, true, time.Time{}
 	for _, r := range w.replicas {
@@ -46,19 +47,22 @@ func (w *world) hasLeader() bool {
 	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.state.granting })
 }
 
-// settled reports whether no write is in flight and the leader's ledger equals the stored objects.
+// settled reports whether no write is in flight and the leader's ledger equals the stored
+// objects.
 func (w *world) settled() bool {
 	return len(w.leaseWrites)+len(w.updates) == 0 && w.difference() == ""
 }
 
-// isDeferred reports whether a claim is deferred: stored without admission, with ranges that the pool does not offer or blocks. A deferred claim owns nothing.
+// isDeferred reports whether a claim is deferred: stored without admission, with ranges
+// that the pool does not offer or blocks. A deferred claim owns nothing.
 func (w *world) isDeferred(o *object) bool {
 	return !o.Ready && o.Token.IsZero() && o.Pool != (Key{}) && o.OwnerClaim == (Key{}) && slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool {
 		return slices.ContainsFunc(w.pool.Blocked, r.Overlaps) || !slices.ContainsFunc(w.pool.Window, func(o allocator.Range) bool { return o.Covers(r) })
 	})
 }
 
-// difference describes the first difference between the leader's ledger and the stored objects; "" if there is none.
+// difference describes the first difference between the leader's ledger and the stored
+// objects; "" if there is none.
 func (w *world) difference() string {
 	for _, r := range w.replicas {
 		if !r.state.granting {

@@ -11,15 +11,20 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// The model check runs the allocation protocol through random schedules against a modelled cluster, and fails if an address gets two owners.
+// The model check runs the allocation protocol through random schedules against a
+// modelled cluster, and fails if an address gets two owners.
 //
-// Modelled: an API server (admission calls, writes conditional on resourceVersion, watch events, restores of etcd from a backup), the journal Lease
-// (compare-and-swap), two or three replicas (each a State, a watch position and a phase of follower or leader), and clients (users, tools that move claims to
-// other clusters, writers that bypass admission). Half of the creates are not validated: a create that was answered from a standby grant without a proof counts
-// as stored without admission then. Faults: lost replies, late and stalled writes, repeated calls, replicas that pause or restart between any
-// two steps, watches that end and relist, denied reads.
+// Modelled: an API server (admission calls, writes conditional on resourceVersion, watch
+// events, restores of etcd from a backup), the journal Lease (compare-and-swap), two or
+// three replicas (each a State, a watch position and a phase of follower or leader), and
+// clients (users, tools that move claims to other clusters, writers that bypass
+// admission). Half of the creates are not validated: a create that was answered from a
+// standby grant without a proof counts as stored without admission then. Faults: lost
+// replies, late and stalled writes, repeated calls, replicas that pause or restart
+// between any two steps, watches that end and relist, denied reads.
 //
-// One step (world.step) advances the clock by a random duration and runs one action of a client, the API server, the network or one replica.
+// One step (world.step) advances the clock by a random duration and runs one action of a
+// client, the API server, the network or one replica.
 //
 // Invariants, checked at every stored object (world.store):
 //
@@ -29,14 +34,17 @@ import (
 //	Invariant: neither unused standby grants nor other namespaces cost a create (model_rooms_test.go).
 //	Invariant: a token is in the responses to one admission request only.
 //
-// After every step State.Check runs for every replica. At the end of a schedule the faults stop, and the leader's owned addresses must become exactly the
-// stored ones (world.settle).
+// After every step State.Check runs for every replica. At the end of a schedule the
+// faults stop, and the leader's owned addresses must become exactly the stored ones
+// (world.settle).
 //
-// The seed determines the schedule. A failing schedule prints its seed and its trace; to run the schedule again:
+// The seed determines the schedule. A failing schedule prints its seed and its trace; to
+// run the schedule again:
 //
 //	MODEL_SEED=<seed> MODEL_SCHEDULES=1 go test ./allocator/state -run TestModel_NoAddressIsOwnedTwice
 //
-// TestModel_FindsEachBreak removes the rules of the protocol one by one and requires a violation for each.
+// TestModel_FindsEachBreak removes the rules of the protocol one by one and requires a
+// violation for each.
 
 const (
 	modelClaims    = "claims.test"
@@ -55,10 +63,12 @@ var (
 	modelLeaseExpiry = 4 * time.Second // a follower takes over after the journal has not changed for so long
 )
 
-// errOwnedTwice reports two owners of one address: the violation that the protocol exists to prevent.
+// errOwnedTwice reports two owners of one address: the violation that the protocol exists
+// to prevent.
 var errOwnedTwice = errors.New("owned twice")
 
-// modelBreaks switches off rules of the protocol. The model check must find a violation for each break.
+// modelBreaks switches off rules of the protocol. The model check must find a violation
+// for each break.
 type modelBreaks struct {
 	breaks
 	trustBroughtToken bool // the webhook grants a create the range and token that the create itself carries, if the grant is open
@@ -75,7 +85,8 @@ type modelBreaks struct {
 	lostUnlisted      bool // a new leader serves from lagging copies after the journal was deleted
 }
 
-// focus enables the faults in which the break shows, so that few schedules are needed to find a violation.
+// focus enables the faults in which the break shows, so that few schedules are needed to
+// find a violation.
 func (m modelBreaks) focus(w *world) {
 	w.remakesPool = w.remakesPool && m == modelBreaks{} || m.followPool || m.believeRecord
 	switch {
@@ -104,7 +115,8 @@ func (m modelBreaks) focus(w *world) {
 	}
 }
 
-// world is the modelled cluster: the stored objects, the requests in flight, the replicas, and the faults of the schedule.
+// world is the modelled cluster: the stored objects, the requests in flight, the
+// replicas, and the faults of the schedule.
 type world struct {
 	rng     *rand.Rand // the only source of randomness, so that the seed determines the schedule
 	breaks  modelBreaks
@@ -163,7 +175,8 @@ type world struct {
 	tally tally
 }
 
-// tally counts what a schedule covered. TestModel_NoAddressIsOwnedTwice requires a minimum of each, because an idle schedule proves nothing.
+// tally counts what a schedule covered. TestModel_NoAddressIsOwnedTwice requires a
+// minimum of each, because an idle schedule proves nothing.
 type tally struct {
 	creates            uint64 // creates stored
 	takeOvers          uint64 // replicas that started to serve
@@ -228,7 +241,8 @@ func (t *tally) add(o tally) {
 	t.journalFull += o.journalFull
 }
 
-// newWorld returns the cluster of a schedule. The seed chooses the faults, as far as the breaks do not.
+// newWorld returns the cluster of a schedule. The seed chooses the faults, as far as the
+// breaks do not.
 func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 7)), breaks: breaks, now: modelStart, verbose: verbose,
@@ -282,8 +296,9 @@ func (w *world) failf(format string, args ...any) {
 	}
 }
 
-// run makes the given number of random steps, then settles and compares the leader's ledger with the stored objects. With a break, run ends after the steps:
-// only violations in stored objects count then.
+// run makes the given number of random steps, then settles and compares the leader's
+// ledger with the stored objects. With a break, run ends after the steps: only violations
+// in stored objects count then.
 func (w *world) run(steps int) error {
 	for n := range steps {
 		w.step()
@@ -353,7 +368,8 @@ func (w *world) step() {
 	}
 }
 
-// advanceClock advances the clock: mostly by milliseconds, rarely by more than the lease expiry or the life of a grant.
+// advanceClock advances the clock: mostly by milliseconds, rarely by more than the lease
+// expiry or the life of a grant.
 func (w *world) advanceClock() {
 	var d time.Duration
 	switch n := w.rng.IntN(1000); {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Unserved and unreadable claims. Some replicas are started without the API of modelOthers, and reads of modelOthers are denied at times, for less than the
-// life of a grant. The addresses of these claims stay owned.
+// Unserved and unreadable claims. Some replicas are started without the API of
+// modelOthers, and reads of modelOthers are denied at times, for less than the life of a
+// grant. The addresses of these claims stay owned.
 
 // resourceOfName returns the resource of the claim with a name.
 func resourceOfName(name string) string {
@@ -30,10 +31,12 @@ func (w *world) isUnreadable(resource string) bool {
 	return resource == modelOthers && w.now.Before(w.deniedUntil)
 }
 
-// ignoresUnserved reports whether a replica does not observe the claims it does not serve: a break.
+// ignoresUnserved reports whether a replica does not observe the claims it does not
+// serve: a break.
 func (w *world) ignoresUnserved(r *replica) bool { return r.unserved && w.breaks.ignoreUnserved }
 
-// hidesEvent reports whether an event does not reach a replica. While reads are denied, hidesEvent queues the event for later.
+// hidesEvent reports whether an event does not reach a replica. While reads are denied,
+// hidesEvent queues the event for later.
 func (w *world) hidesEvent(r *replica, e event) bool {
 	switch {
 	case e.claim.Key.Resource != modelOthers:
@@ -50,8 +53,9 @@ func (w *world) hidesEvent(r *replica, e event) bool {
 	return false
 }
 
-// othersVersion returns the version up to which a replica has observed modelOthers completely. Hidden events may be from a list, which counts as a whole only:
-// it delivers objects in any order.
+// othersVersion returns the version up to which a replica has observed modelOthers
+// completely. Hidden events may be from a list, which counts as a whole only: it delivers
+// objects in any order.
 func (r *replica) othersVersion() uint64 {
 	if len(r.hiddenEvents) > 0 {
 		return r.versionBeforeHidden
@@ -68,7 +72,8 @@ func (w *world) setReadDenied(b *State) {
 	b.SetReadDenied(w.now, modelOthers, err)
 }
 
-// unobservedBy returns a function that reports whether a replica cannot read a resource and has not observed a version of the resource.
+// unobservedBy returns a function that reports whether a replica cannot read a resource
+// and has not observed a version of the resource.
 func (w *world) unobservedBy(r *replica) func(resource string, version uint64) bool {
 	return func(resource string, version uint64) bool {
 		return w.isUnreadable(resource) && r.othersVersion() < version

@@ -12,15 +12,19 @@ import (
 // noEnd is the freeAt of a moved range.
 var noEnd = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// isMoved reports whether the claim of a holding was moved to another cluster with its range, or may have been.
+// isMoved reports whether the claim of a holding was moved to another cluster with its
+// range, or may have been.
 func (h *holding) isMoved() bool { return h.freeAt.Equal(noEnd) }
 
-// IsMoved reports whether the recorded range is moved; otherwise the range is in cooldown until c.Until.
+// IsMoved reports whether the recorded range is moved; otherwise the range is in cooldown
+// until c.Until.
 func (c RecordedRange) IsMoved() bool { return c.Until.IsZero() }
 
-// keepMoved applies that the cooldown list or the moved record of a pool contains a moved range, and returns the holding of the range. A holding of the claim
-// can have the range already: the claim came back, the holding belongs to the address object of the claim, or the moved object is not gone for this replica
-// yet. The result is nil if a claim owns addresses of the range by a different holding.
+// keepMoved applies that the cooldown list or the moved record of a pool contains a moved
+// range, and returns the holding of the range. A holding of the claim can have the range
+// already: the claim came back, the holding belongs to the address object of the claim,
+// or the moved object is not gone for this replica yet. The result is nil if a claim owns
+// addresses of the range by a different holding.
 func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 	for _, h := range s.holdingsByKey[c.Claim] {
 		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.isMoved() || h.isAddressObjectOf(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.MovedUID) {
@@ -45,8 +49,9 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 	return h
 }
 
-// isOfMove reports whether a moved holding belongs to the move of the object with this UID; "" is not known. A claim that came back and was moved again has two
-// moves: the removal of the first from a list says nothing about the second.
+// isOfMove reports whether a moved holding belongs to the move of the object with this
+// UID; "" is not known. A claim that came back and was moved again has two moves: the
+// removal of the first from a list says nothing about the second.
 func (h *holding) isOfMove(uid string) bool {
 	return h.movedUID == uid || h.movedUID == "" || uid == ""
 }
@@ -61,8 +66,8 @@ func (s *State) recordListed(p *pool, c RecordedRange) {
 // EmptiedList is the revision of a cooldown list that a person emptied.
 const EmptiedList = math.MaxUint64
 
-// endMovedOfReturned frees the range that was kept for a moved claim: the claim is back and owns the range by a second holding, from a grant of an earlier
-// leader.
+// endMovedOfReturned frees the range that was kept for a moved claim: the claim is back
+// and owns the range by a second holding, from a grant of an earlier leader.
 func (s *State) endMovedOfReturned(c *claim) {
 	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
 		if h != c.holding && h.claim == nil && h.isMoved() && h.movedUID != c.UID && h.space == c.holding.space && slices.Equal(h.ranges, c.Ranges) {
@@ -72,13 +77,15 @@ func (s *State) endMovedOfReturned(c *claim) {
 	}
 }
 
-// awaitMoveDecision keeps the range of a deleted claim that was marked as moved until DecideMoved, and for good if the claim was moved.
+// awaitMoveDecision keeps the range of a deleted claim that was marked as moved until
+// DecideMoved, and for good if the claim was moved.
 func (s *State) awaitMoveDecision(h *holding, c *claim) {
 	if h.isMoved() { // of an address object whose claim was moved before
 		return
 	}
 	for _, o := range s.holdingsByKey[c.owner()] {
-		// The pool's record, written by an earlier leader, keeps the range by a second holding: this claim was bound by an inherited grant.
+		// The pool's record, written by an earlier leader, keeps the range by a second
+		// holding: this claim was bound by an inherited grant.
 		if o != h && o.isMoved() && o.movedUID == c.UID && o.space == h.space && slices.Equal(o.ranges, h.ranges) {
 			return
 		}
@@ -98,8 +105,9 @@ func (s *State) endMoveDecision(h *holding) {
 // isUndecided reports whether the holding waits for DecideMoved.
 func (s *State) isUndecided(h *holding) bool { return s.undecided[h.movedUID] == h }
 
-// DecideMoved records whether the deleted object with this UID, which was marked as moved, was moved to another cluster. If it was not moved, its range is
-// released with the pool's cooldown.
+// DecideMoved records whether the deleted object with this UID, which was marked as
+// moved, was moved to another cluster. If it was not moved, its range is released with
+// the pool's cooldown.
 func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
 	h := s.undecided[uid]
 	if h == nil {
@@ -118,14 +126,16 @@ func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
 	s.freeIfUnused(h)
 }
 
-// clearMoved ends the moved state of a holding: its claim came back, was not moved, or a person removed the range from the cooldown list.
+// clearMoved ends the moved state of a holding: its claim came back, was not moved, or a
+// person removed the range from the cooldown list.
 func (s *State) clearMoved(h *holding) {
 	s.endMoveDecision(h)
 	s.unindexFreeAt(h)
 	h.releasedAt, h.freeAt, h.movedUID, h.clusters, h.listedSince, h.ignoreListsUntil = time.Time{}, time.Time{}, "", nil, 0, 0
 }
 
-// UndecidedMove is a deleted object that was marked as moved by clusterctl and for which DecideMoved has not been called.
+// UndecidedMove is a deleted object that was marked as moved by clusterctl and for which
+// DecideMoved has not been called.
 type UndecidedMove struct {
 	UID       string
 	Namespace string
@@ -140,7 +150,8 @@ func (s *State) UndecidedMoves() (all []UndecidedMove) {
 	return all
 }
 
-// ClustersOf returns the Clusters of a claim: the Clusters that the claim names; if it names no Cluster, the Cluster of its pool.
+// ClustersOf returns the Clusters of a claim: the Clusters that the claim names; if it
+// names no Cluster, the Cluster of its pool.
 func (s *State) ClustersOf(named []string, pool Key) []string {
 	if p := s.pools[pool]; len(named) == 0 && p != nil && p.Cluster != "" {
 		return []string{p.Cluster}
@@ -148,8 +159,10 @@ func (s *State) ClustersOf(named []string, pool Key) []string {
 	return named
 }
 
-// freeUnlistedMoved frees moved ranges of a pool: all if the pool is gone, otherwise the ranges that a person removed from the cooldown list. Nothing is
-// freed by the absence of a range in these lists: a missing or unreadable list, and a list older than the first list that showed the range.
+// freeUnlistedMoved frees moved ranges of a pool: all if the pool is gone, otherwise the
+// ranges that a person removed from the cooldown list. Nothing is freed by the absence of
+// a range in these lists: a missing or unreadable list, and a list older than the first
+// list that showed the range.
 func (s *State) freeUnlistedMoved(p *pool, gone bool) {
 	listed := map[allocator.Range]bool{}
 	for _, c := range p.Recorded {
@@ -165,7 +178,9 @@ func (s *State) freeUnlistedMoved(p *pool, gone bool) {
 	}
 }
 
-// mayHaveMoved reports whether a claim that is gone may have been moved: the claim is marked, and this process has not begun its cooldown. BeginCooldown is
-// called for a marked claim only while clusterctl does not move the claim (addressobjects.Claims.Release). Without a reuse delay, and for a cooldown that an
+// mayHaveMoved reports whether a claim that is gone may have been moved: the claim is
+// marked, and this process has not begun its cooldown. BeginCooldown is called for a
+// marked claim only while clusterctl does not move the claim
+// (addressobjects.Claims.Release). Without a reuse delay, and for a cooldown that an
 // earlier leader began, DecideMoved decides each marked claim.
 func (c *claim) mayHaveMoved() bool { return c.MarkedMoved && c.cooldownBegan.IsZero() }

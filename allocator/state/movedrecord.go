@@ -7,26 +7,32 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// Moved ranges are stored twice: in the cooldown list of their pool, which people see and edit, and in the moved record, in ConfigMaps of the manager's
-// namespace. The moved record has room for all moved ranges, survives an update of the pool that drops the annotation (kubectl replace), is deleted with the pool, and
-// is written before the list. In this file, "recorded" means in the moved record, and "listed" means in the cooldown list.
+// Moved ranges are stored twice: in the cooldown list of their pool, which people see and
+// edit, and in the moved record, in ConfigMaps of the manager's namespace. The moved
+// record has room for all moved ranges, survives an update of the pool that drops the
+// annotation (kubectl replace), is deleted with the pool, and is written before the list.
+// In this file, "recorded" means in the moved record, and "listed" means in the cooldown
+// list.
 //
 //	decided ──▶ recorded ──▶ listed, revision r ──▶ observed as listed: ListedSince = r ──▶ recorded with ListedSince ──▶ removed from a list of revision >= r: free
 //	                    └──▶ no room in the list: IgnoreListsUntil = revision of that list, ListedSince = 0
 //
-// The revision of a cooldown list is the resourceVersion of the pool version that the manager replaced when it wrote the list. A person who edits the list
-// keeps its revision. If a list lacks a range and its revision is not before that of the first list that was observed to show the range, a person removed
-// the range.
+// The revision of a cooldown list is the resourceVersion of the pool version that the
+// manager replaced when it wrote the list. A person who edits the list keeps its
+// revision. If a list lacks a range and its revision is not before that of the first list
+// that was observed to show the range, a person removed the range.
 //
 // A replica writes a list only if its State has observed the version that the list
 // replaces, and leaves out a range that this version lists as moved only after it has
 // proven that it leads: a former leader that was suspended does not know the moves of its
 // successor.
 //
-// Invariant: a list of revision r lacks a recorded range only if ListedSince is 0 (no list since IgnoreListsUntil has been observed to show the range),
-// r < ListedSince, r <= IgnoreListsUntil, or a person removed the range.
+// Invariant: a list of revision r lacks a recorded range only if ListedSince is 0 (no
+// list since IgnoreListsUntil has been observed to show the range), r < ListedSince, r <=
+// IgnoreListsUntil, or a person removed the range.
 
-// MovedRecord is the moved record of a pool, as stored. A range stays in its part: no write moves a range between parts.
+// MovedRecord is the moved record of a pool, as stored. A range stays in its part: no
+// write moves a range between parts.
 type MovedRecord struct {
 	Pool  Key
 	UID   string // of the pool
@@ -75,8 +81,9 @@ func (s *State) SetMovedRecords(all []MovedRecord) {
 	}
 }
 
-// MovedRecordChanges counts the calls of SetMovedRecord and MovedRecordSaved. A save in flight is not counted yet: a record that was read during that save may be
-// older than the saved record. Such a record can only keep a range that is free, never free a range.
+// MovedRecordChanges counts the calls of SetMovedRecord and MovedRecordSaved. A save in
+// flight is not counted yet: a record that was read during that save may be older than
+// the saved record. Such a record can only keep a range that is free, never free a range.
 func (s *State) MovedRecordChanges() uint64 { return s.movedRecordChanges }
 
 // SetMovedRecord applies the moved record of a pool as read.
@@ -119,8 +126,9 @@ func (s *State) applyMovedRecord(p *pool) {
 	s.changed[p.Key] = struct{}{}
 }
 
-// MovedRecordSaved applies a moved record that was stored, or deleted if it has no parts. The record may declare that cooldown lists up to a revision do not
-// show a range (IgnoreListsUntil).
+// MovedRecordSaved applies a moved record that was stored, or deleted if it has no parts.
+// The record may declare that cooldown lists up to a revision do not show a range
+// (IgnoreListsUntil).
 func (s *State) MovedRecordSaved(r MovedRecord) {
 	s.movedRecordChanges++
 	if len(r.Parts) == 0 {
@@ -148,7 +156,8 @@ func (s *State) MovedRecordSaved(r MovedRecord) {
 	}
 }
 
-// MovedOf lists the moved ranges of a pool in address order, and returns the stored moved record. known is false if no pool with this UID is known.
+// MovedOf lists the moved ranges of a pool in address order, and returns the stored moved
+// record. known is false if no pool with this UID is known.
 func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, known bool) {
 	if p := s.pools[k]; p == nil || p.UID != uid {
 		return nil, s.movedRecords[k], false
@@ -164,10 +173,13 @@ func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, kn
 	return list, s.movedRecords[k], true
 }
 
-// MayBeListed reports whether a stored cooldown list, up to this version of the pool, may show a moved range that the moved record does not declare as left out.
-// Before a list without the range is written, the moved record must declare the range as left out (IgnoreListsUntil). Otherwise a replica that observed the
-// earlier list would conclude that a person removed the range. The result is false only if IgnoreListsUntil covers the list that this version of the pool has:
-// a list between two observed versions may show the range.
+// MayBeListed reports whether a stored cooldown list, up to this version of the pool, may
+// show a moved range that the moved record does not declare as left out. Before a list
+// without the range is written, the moved record must declare the range as left out
+// (IgnoreListsUntil). Otherwise a replica that observed the earlier list would conclude
+// that a person removed the range. The result is false only if IgnoreListsUntil covers
+// the list that this version of the pool has: a list between two observed versions may
+// show the range.
 func (s *State) MayBeListed(k Key, version uint64, m Moved) bool {
 	p := s.pools[k]
 	return p == nil || p.ResourceVersion != version || p.MovedListRevision == 0 || m.ListedSince > 0 || m.IgnoreListsUntil < p.MovedListRevision

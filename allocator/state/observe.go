@@ -7,8 +7,10 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// ObserveClaim applies the event of a claim. A version that is not newer than the known version changes nothing. The event of the known version marks the claim
-// as changed: if the version is known from a read of the API server, a reconcile before the event has seen an older claim or none.
+// ObserveClaim applies the event of a claim. A version that is not newer than the known
+// version changes nothing. The event of the known version marks the claim as changed: if
+// the version is known from a read of the API server, a reconcile before the event has
+// seen an older claim or none.
 func (s *State) ObserveClaim(now time.Time, c Claim) {
 	known := s.claims[c.UID]
 	if known == nil {
@@ -45,9 +47,11 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 
 	h := known.holding
 	if h != nil && (before.Pool != c.Pool || known.leavesDomain() || !slices.Equal(before.Ranges, c.Ranges)) {
-		// Ranges that the claim does not name any more are freed, without a cooldown (zero times). The claim keeps the remaining ranges: bindClaim below takes
-		// the ranges back, also from a contested holding that got the ranges in between, since that holding lost to the claim before. With further ranges the
-		// claim counts as unverified until a grant is found, and its strength is compared anew.
+		// Ranges that the claim does not name any more are freed, without a cooldown
+		// (zero times). The claim keeps the remaining ranges: bindClaim below takes the
+		// ranges back, also from a contested holding that got the ranges in between,
+		// since that holding lost to the claim before. With further ranges the claim
+		// counts as unverified until a grant is found, and its strength is compared anew.
 		s.detachClaim(known, time.Time{}, time.Time{})
 		if h.space != s.routingDomainOf(known) || !isSubset(c.Ranges, before.Ranges) {
 			known.hadGrant, known.unverified = false, true // until a grant is found
@@ -73,8 +77,9 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 	}
 }
 
-// keepDomain corrects the routing domain that the observed version of a claim names, if the record of the claim was changed around the webhooks. A reconciler
-// restores the record.
+// keepDomain corrects the routing domain that the observed version of a claim names, if
+// the record of the claim was changed around the webhooks. A reconciler restores the
+// record.
 //
 //	an open grant has the token of the claim         the routing domain of the grant
 //	an owner names another domain, or none, and      that of its holding
@@ -93,15 +98,19 @@ func (s *State) keepDomain(known *claim, c *Claim) {
 	}
 }
 
-// leavesDomain reports whether the observed version of an owner names another routing domain than that of its holding: by another grant; or by its label, if the
-// claim has no pool and no record of its routing domain.
+// leavesDomain reports whether the observed version of an owner names another routing
+// domain than that of its holding: by another grant; or by its label, if the claim has no
+// pool and no record of its routing domain.
 func (c *claim) leavesDomain() bool {
 	return (c.SpaceGranted || c.Pool == Key{}) && c.Space != c.holding.space
 }
 
-// isAltered reports whether a claim names other ranges than the allocator recorded for it: in its status (Altered), or in its address objects, of which its
-// status names one. Then neither the status nor the token of the claim proves that it owns the ranges: they were changed while the webhooks were not installed.
-// Only a claim that the allocator has answered has such a record (SpaceGranted): the annotations of other claims are requests.
+// isAltered reports whether a claim names other ranges than the allocator recorded for
+// it: in its status (Altered), or in its address objects, of which its status names one.
+// Then neither the status nor the token of the claim proves that it owns the ranges: they
+// were changed while the webhooks were not installed. Only a claim that the allocator has
+// answered has such a record (SpaceGranted): the annotations of other claims are
+// requests.
 func (s *State) isAltered(c *claim) bool {
 	if c.Altered || !c.SpaceGranted || !c.AllocatedEarlier || c.OwnerClaim != (Key{}) {
 		return c.Altered && c.SpaceGranted
@@ -119,7 +128,8 @@ func (s *State) isAltered(c *claim) bool {
 	return altered
 }
 
-// checkAltered updates claim.altered. The records of a claim that is altered no longer are of its addresses.
+// checkAltered updates claim.altered. The records of a claim that is altered no longer
+// are of its addresses.
 func (s *State) checkAltered(c *claim) {
 	was := c.altered
 	if c.altered = s.isAltered(c); was && !c.altered {
@@ -127,7 +137,8 @@ func (s *State) checkAltered(c *claim) {
 	}
 }
 
-// recheckAltered evaluates isAltered for the owners with this key, after an address object of the claim has changed.
+// recheckAltered evaluates isAltered for the owners with this key, after an address
+// object of the claim has changed.
 func (s *State) recheckAltered(k Key) {
 	for _, h := range slices.Clone(s.holdingsByKey[k]) {
 		c := h.claim
@@ -148,16 +159,16 @@ func isSubset(ranges, others []allocator.Range) bool {
 	return !slices.ContainsFunc(ranges, func(r allocator.Range) bool { return !slices.Contains(others, r) })
 }
 
-// RecordApplied records how far the events of a resource have been applied. Only events in order count: the live read of an object proves nothing about
-// further objects.
+// RecordApplied records how far the events of a resource have been applied. Only events
+// in order count: the live read of an object proves nothing about further objects.
 func (s *State) RecordApplied(resource string, resourceVersion uint64) {
 	if resourceVersion > s.applied[resource] {
 		s.applied[resource] = resourceVersion
 	}
 }
 
-// routingDomainOf returns the routing domain of a claim's addresses, the first that exists: (a) of its holding; (b) of its record; (c) of its known pool; (d) of
-// its label.
+// routingDomainOf returns the routing domain of a claim's addresses, the first that
+// exists: (a) of its holding; (b) of its record; (c) of its known pool; (d) of its label.
 func (s *State) routingDomainOf(c *claim) string {
 	if c.holding != nil {
 		return c.holding.space
@@ -168,8 +179,9 @@ func (s *State) routingDomainOf(c *claim) string {
 	return c.Space
 }
 
-// poolOf returns the pool of a claim with a holding; nil if the pool is not known, or is in another routing domain: then it has been made anew, and is not the
-// pool from which the addresses are.
+// poolOf returns the pool of a claim with a holding; nil if the pool is not known, or is
+// in another routing domain: then it has been made anew, and is not the pool from which
+// the addresses are.
 func (s *State) poolOf(c *claim) *pool {
 	if p := s.pools[c.Pool]; p != nil && p.Space == c.holding.space {
 		return p
@@ -177,11 +189,14 @@ func (s *State) poolOf(c *claim) *pool {
 	return nil
 }
 
-// bindClaim gives a holding to a claim that is observed with its ranges for the first time. Outcomes, the first that applies:
+// bindClaim gives a holding to a claim that is observed with its ranges for the first
+// time. Outcomes, the first that applies:
 //
 //   - address object whose claim owns the range: no holding
-//   - claim with an open grant or a moved range: the holding of the grant or of the moved range
-//   - claim that may not own its ranges without a grant (checkUngranted): deferred, no holding
+//   - claim with an open grant or a moved range: the holding of the grant or of the moved
+//     range
+//   - claim that may not own its ranges without a grant (checkUngranted): deferred, no
+//     holding
 //   - otherwise: a new holding
 func (s *State) bindClaim(c *claim) {
 	if h := s.holdingOfOwnerClaim(c); h != nil {
@@ -213,8 +228,9 @@ func (s *State) bindClaim(c *claim) {
 		s.unindexOwner(h.claim)
 		h.claim.holding = nil
 	}
-	// A claim with another UID than the moved object has come back from the other cluster. The same UID is the moved object itself, which is not
-	// gone for this replica yet: the range stays marked as moved.
+	// A claim with another UID than the moved object has come back from the other
+	// cluster. The same UID is the moved object itself, which is not gone for this
+	// replica yet: the range stays marked as moved.
 	if h.isMoved() && c.OwnerClaim == (Key{}) && h.movedUID != c.UID {
 		s.clearMoved(h)
 	}
@@ -234,11 +250,14 @@ func (s *State) bindClaim(c *claim) {
 	s.markChanged(h)
 }
 
-// RemoveClaim applies the delete event of a claim: the claim is gone. The range is in cooldown for the pool's reuse delay, or until the end of the cooldown
-// that has begun or that the pool has recorded. A claim that may have moved waits for DecideMoved. Without a pool or a reuse delay the range is free.
+// RemoveClaim applies the delete event of a claim: the claim is gone. The range is in
+// cooldown for the pool's reuse delay, or until the end of the cooldown that has begun or
+// that the pool has recorded. A claim that may have moved waits for DecideMoved. Without
+// a pool or a reuse delay the range is free.
 //
-// resourceVersion is the version of the deletion; 0 if unknown. The event of a claim that a list of the API server lacked before marks the claim as changed: a
-// reconcile before the event has seen the claim.
+// resourceVersion is the version of the deletion; 0 if unknown. The event of a claim that
+// a list of the API server lacked before marks the claim as changed: a reconcile before
+// the event has seen the claim.
 func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 	s.RecordApplied(gone.Key.Resource, resourceVersion)
 	c := s.claims[gone.UID]
@@ -270,11 +289,13 @@ func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 	switch p := s.poolOf(c); {
 	case p == nil: // no reuse delay, and no moved record
 	case c.mayHaveMoved() && !p.Deleting && s.holdingOfOwnerClaim(c) == nil:
-		// The two further conditions: the moved record of a pool that is being deleted is deleted with the pool (RemovePool); and if c is an address object
-		// whose claim still owns the range, the claim stays the owner.
+		// The two further conditions: the moved record of a pool that is being deleted is
+		// deleted with the pool (RemovePool); and if c is an address object whose claim
+		// still owns the range, the claim stays the owner.
 		cooldownEnd = noEnd
 	case p.ReuseDelay > 0 && c.cooldownBegan.IsZero() && !c.cooldownRecorded:
-		// A cooldown that has begun, or is recorded, does not begin again: c.holding.freeAt has its end already.
+		// A cooldown that has begun, or is recorded, does not begin again:
+		// c.holding.freeAt has its end already.
 		cooldownEnd = now.Add(p.ReuseDelay)
 	}
 	s.detachClaim(c, now, cooldownEnd)
@@ -293,7 +314,8 @@ type ListedClaim struct {
 	Convert         func() Claim // called only if this version has not been observed
 }
 
-// ReplaceClaims observes a list of all claims of a resource. Claims that the list lacks are removed.
+// ReplaceClaims observes a list of all claims of a resource. Claims that the list lacks
+// are removed.
 func (s *State) ReplaceClaims(now time.Time, resource string, all []ListedClaim) {
 	listed := make(map[string]struct{}, len(all))
 	for _, c := range all {
@@ -312,8 +334,8 @@ func (s *State) ReplaceClaims(now time.Time, resource string, all []ListedClaim)
 	}
 }
 
-// ReplacePools observes a list of all pools of a resource. Pools that the list lacks are removed and returned, except pools from AddReadPool whose event is
-// outstanding.
+// ReplacePools observes a list of all pools of a resource. Pools that the list lacks are
+// removed and returned, except pools from AddReadPool whose event is outstanding.
 func (s *State) ReplacePools(now time.Time, resource string, all []Pool) (removed []Key) {
 	listed := make(map[Key]struct{}, len(all))
 	for _, p := range all {

@@ -7,8 +7,9 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// The event of a claim or pool reports the object as changed, although a list of the API server has shown the version or the deletion before: reconciles
-// before the event have seen an older object.
+// The event of a claim or pool reports the object as changed, although a list of the API
+// server has shown the version or the deletion before: reconciles before the event have
+// seen an older object.
 func TestEvent_OfAListedObjectReportsItAsChanged(t *testing.T) {
 	s := newTestState(t)
 	listed := Claim{Key: key("listed"), UID: "listed", ResourceVersion: 100, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.1")}}

@@ -7,11 +7,13 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// NotOfferedError reports that the pool of a claim does not offer addresses that the claim owns. The claim stays the owner.
+// NotOfferedError reports that the pool of a claim does not offer addresses that the
+// claim owns. The claim stays the owner.
 type NotOfferedError struct {
 	Pool   Key
 	Ranges []allocator.Range // owned and not offered; empty if the pool does not exist, or is in another routing domain
-	// Domain is the routing domain of the pool, and Owned that of the addresses, if they differ; otherwise both are "".
+	// Domain is the routing domain of the pool, and Owned that of the addresses, if they
+	// differ; otherwise both are "".
 	Domain, Owned string
 }
 
@@ -28,12 +30,14 @@ func (e *NotOfferedError) Error() string {
 // PoolMissing reports whether the pool does not exist.
 func (e *NotOfferedError) PoolMissing() bool { return len(e.Ranges) == 0 && e.Domain == e.Owned }
 
-// FindNotOffered describes the addresses that the claim with this UID owns and that its pool does not offer. Reserved addresses count as offered. The result is
-// nil in each of these cases:
+// FindNotOffered describes the addresses that the claim with this UID owns and that its
+// pool does not offer. Reserved addresses count as offered. The result is nil in each of
+// these cases:
 //
 //   - the claim owns no address, or shares one with a stronger claim
 //   - the claim has no pool, or is an address object
-//   - the pool breaks a rule: the pool offers nothing until it is corrected, and reports that itself
+//   - the pool breaks a rule: the pool offers nothing until it is corrected, and reports
+//     that itself
 //   - the pools cannot be read: the pool may exist
 func (s *State) FindNotOffered(uid string) *NotOfferedError {
 	c := s.claims[uid]
@@ -64,7 +68,8 @@ func (s *State) FindNotOffered(uid string) *NotOfferedError {
 	return e
 }
 
-// markOffers reports as changed the owners of a pool whose result of FindNotOffered may differ because the pool offered other addresses before.
+// markOffers reports as changed the owners of a pool whose result of FindNotOffered may
+// differ because the pool offered other addresses before.
 func (s *State) markOffers(p *pool, before []allocator.Range) {
 	changed := slices.Concat(allocator.Subtract(p.Window, before), allocator.Subtract(before, p.Window))
 	for _, r := range changed {

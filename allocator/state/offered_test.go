@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// A claim owns its addresses whatever becomes of its pool. Every change of the pool that changes the result of FindNotOffered reports the owner as changed.
+// A claim owns its addresses whatever becomes of its pool. Every change of the pool that
+// changes the result of FindNotOffered reports the owner as changed.
 func TestFindNotOffered_ReportsOwners(t *testing.T) {
 	const gone, offered = "pool ns/pool does not exist", ""
 	for name, tt := range map[string]struct {

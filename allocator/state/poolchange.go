@@ -10,9 +10,11 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Ranges that a pool update removes are withheld from the admission of the update until the update is observed or cannot be stored any more.
+// Ranges that a pool update removes are withheld from the admission of the update until
+// the update is observed or cannot be stored any more.
 
-// firstWithheld describes the first withheld range of the addresses that a pool offers; nil if none of the pool's addresses is withheld.
+// firstWithheld describes the first withheld range of the addresses that a pool offers;
+// nil if none of the pool's addresses is withheld.
 func (s *State) firstWithheld(p *pool) *OwnedError {
 	var first *OwnedError
 	isOffered := allocator.OverlapsAny(p.Window)
@@ -32,13 +34,15 @@ func (s *State) firstWithheld(p *pool) *OwnedError {
 	return first
 }
 
-// sortsBefore orders withheld ranges by first address; with equal first addresses, the range that is withheld longer comes first, then the larger range.
+// sortsBefore orders withheld ranges by first address; with equal first addresses, the
+// range that is withheld longer comes first, then the larger range.
 func (e *OwnedError) sortsBefore(o *OwnedError) bool {
 	return cmp.Or(e.Range.First.Compare(o.Range.First), o.Until.Compare(e.Until), o.Range.Last.Compare(e.Range.Last), cmp.Compare(e.Owner.coreName(), o.Owner.coreName())) < 0
 }
 
-// expiryOf returns when granted or withheld ranges are free again if no object or update with them is observed, by the clock of recorded times; zero while
-// the commit is outstanding.
+// expiryOf returns when granted or withheld ranges are free again if no object or update
+// with them is observed, by the clock of recorded times; zero while the commit is
+// outstanding.
 func (s *State) expiryOf(h *holding) (until time.Time) {
 	for _, g := range h.grants {
 		if g.lifeBegan.IsZero() {
@@ -60,9 +64,11 @@ func withheldText(r allocator.Range, pool string, until time.Time) string {
 	return text + ": if the update is not stored, it is free again at " + until.UTC().Format(time.RFC3339)
 }
 
-// UpdatePool checks a new version of a pool before the API server stores the version. Addresses that the version removes are withheld by a journal entry
-// until the version is observed or a grant life has passed. Current owners keep their addresses; after release those addresses are withheld too. The
-// returned grant is nil if the version removes nothing.
+// UpdatePool checks a new version of a pool before the API server stores the version.
+// Addresses that the version removes are withheld by a journal entry until the version is
+// observed or a grant life has passed. Current owners keep their addresses; after release
+// those addresses are withheld too. The returned grant is nil if the version removes
+// nothing.
 func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	if !s.granting {
 		return nil, ErrNotLeader
@@ -162,9 +168,11 @@ func (c *ownerCount) error(pool Key, what, otherwise string) error {
 	return &InUseError{Pool: pool, What: what, Else: otherwise, Range: c.at, Owner: c.first.key, Others: others, AtLeast: others >= maxCountedOwners}
 }
 
-// endWithholding ends the withholding of ranges of which the pool's observed version offers no address. While the observed version offers some address of
-// the ranges, the update that removes the ranges can still be stored: the ranges stay withheld until the journal entry expires. So do ranges that an earlier
-// leader withheld: the observed version may be older than the version that the update replaces.
+// endWithholding ends the withholding of ranges of which the pool's observed version
+// offers no address. While the observed version offers some address of the ranges, the
+// update that removes the ranges can still be stored: the ranges stay withheld until the
+// journal entry expires. So do ranges that an earlier leader withheld: the observed
+// version may be older than the version that the update replaces.
 func (s *State) endWithholding(p *pool) {
 	withheld := slices.Clone(s.holdingsByKey[p.Key])
 	if len(withheld) == 0 {

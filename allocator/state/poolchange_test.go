@@ -57,7 +57,8 @@ func TestWithheldRanges_CountInTheShareOfTheirNamespace(t *testing.T) {
 	}
 }
 
-// A denied update names one owner and counts the others, up to a bound. Readers in another namespace get the number, and no name.
+// A denied update names one owner and counts the others, up to a bound. Readers in
+// another namespace get the number, and no name.
 func TestUpdatePool_CountsTheOwners(t *testing.T) {
 	s := newTestState(t)
 	denied := func(p Pool) (*InUseError, string) {

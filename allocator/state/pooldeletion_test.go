@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// expectAwaited checks whether the pool waits for a create, and clears the changes reported so far.
+// expectAwaited checks whether the pool waits for a create, and clears the changes
+// reported so far.
 func (s *testState) expectAwaitsCreate(when string, want bool) {
 	s.t.Helper()
 	if got := s.AwaitsCreate(s.now, modelPool); got > 0 != want {
@@ -24,7 +25,8 @@ func (s *testState) expectPoolReported(when string) {
 	}
 }
 
-// A claim may be stored after the deletion of its pool has begun: its grant was the response to a create that the API server had not stored yet.
+// A claim may be stored after the deletion of its pool has begun: its grant was the
+// response to a create that the API server had not stored yet.
 func TestPoolDeletion_WaitsForOpenGrants(t *testing.T) {
 	deleting := func(s *testState) {
 		p := s.nextPool("10.0.0.0-10.0.0.9")

@@ -16,18 +16,20 @@ func (k Key) coreName() string { return k.Resource + "/" + k.Namespace + "/" + k
 // ObservePool applies the event of a pool.
 func (s *State) ObservePool(now time.Time, p Pool) { s.storePool(now, p, false) }
 
-// AddReadPool applies a pool from a live read, ahead of its event. An unknown pool is ignored if later events have been applied: the pool may be gone.
+// AddReadPool applies a pool from a live read, ahead of its event. An unknown pool is
+// ignored if later events have been applied: the pool may be gone.
 func (s *State) AddReadPool(now time.Time, p Pool) {
 	if s.pools[p.Key] != nil || p.ResourceVersion > s.applied[p.Key.Resource] {
 		s.storePool(now, p, true)
 	}
 }
 
-// unconfirmedPoolLife is how long a pool from a live read waits for its event once later events have been applied: the objects of a list are applied in no
-// particular order.
+// unconfirmedPoolLife is how long a pool from a live read waits for its event once later
+// events have been applied: the objects of a list are applied in no particular order.
 const unconfirmedPoolLife = 10 * time.Second
 
-// removeUnconfirmedPools removes pools that were read live and whose event did not arrive: such a pool was deleted before the informers listed.
+// removeUnconfirmedPools removes pools that were read live and whose event did not
+// arrive: such a pool was deleted before the informers listed.
 func (s *State) removeUnconfirmedPools(now time.Time) {
 	for k, p := range s.pools {
 		switch {
@@ -41,9 +43,11 @@ func (s *State) removeUnconfirmedPools(now time.Time) {
 	}
 }
 
-// storePool applies a version of a pool: by its event, or ahead of its event. A version that is not newer than the known version is ignored. The event of the
-// known version confirms a version that was read ahead, and marks the pool as changed: if the version is known from a read of the API server, a reconcile before
-// the event has seen an older pool or none.
+// storePool applies a version of a pool: by its event, or ahead of its event. A version
+// that is not newer than the known version is ignored. The event of the known version
+// confirms a version that was read ahead, and marks the pool as changed: if the version
+// is known from a read of the API server, a reconcile before the event has seen an older
+// pool or none.
 func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	known, changedDomain, same := s.pools[p.Key], true, false
 	var before Pool
@@ -120,7 +124,8 @@ func (s *State) HasObserved(k Key, resourceVersion uint64) bool {
 	return p != nil && p.ResourceVersion >= resourceVersion
 }
 
-// markBlockChanges reports as changed the pools whose usable addresses may differ because a pool blocks different ranges.
+// markBlockChanges reports as changed the pools whose usable addresses may differ because
+// a pool blocks different ranges.
 func (s *State) markBlockChanges(space string, before, after []allocator.Range) {
 	if slices.Equal(before, after) {
 		return
@@ -133,8 +138,8 @@ func (s *State) markBlockChanges(space string, before, after []allocator.Range) 
 	}
 }
 
-// showPool adds the window of a pool to its routing domain: the whole window, each family if the window has two, and each range if the pool allocates its
-// ranges in order.
+// showPool adds the window of a pool to its routing domain: the whole window, each family
+// if the window has two, and each range if the pool allocates its ranges in order.
 func (s *State) showPool(p *pool) {
 	core, name := s.space(p.Space).core, p.Key.coreName()
 	for _, part := range p.families {
@@ -168,7 +173,8 @@ func (s *State) showOrderedParts(p *pool) {
 	}
 }
 
-// setOrderedParts adds these ranges of a pool, and removes all others. A range that was added earlier costs little: a pool may have thousands of ranges.
+// setOrderedParts adds these ranges of a pool, and removes all others. A range that was
+// added earlier costs little: a pool may have thousands of ranges.
 func (s *State) setOrderedParts(p *pool, ranges []allocator.Range) {
 	core, stay := s.space(p.Space).core, map[allocator.Range]bool{}
 	var (
@@ -211,9 +217,11 @@ func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, 
 
 func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.String() }
 
-// RemovePool applies the delete event of a pool: the pool is gone. Owners keep their ranges; the pool's cooldowns end, and its moved ranges are freed, as
-// release records, cooldown list and moved record are deleted with the pool. The event of a pool that a list of the API server lacked before marks the pool as
-// changed too: a reconcile before the event has seen the pool.
+// RemovePool applies the delete event of a pool: the pool is gone. Owners keep their
+// ranges; the pool's cooldowns end, and its moved ranges are freed, as release records,
+// cooldown list and moved record are deleted with the pool. The event of a pool that a
+// list of the API server lacked before marks the pool as changed too: a reconcile before
+// the event has seen the pool.
 func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	s.RecordApplied(k.Resource, resourceVersion)
 	s.changed[k] = struct{}{}
@@ -230,7 +238,8 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	}
 }
 
-// reevaluateOwners resolves the conflicts of a pool's owners again: their strength depends on the routing domain of the pool (compareStrength).
+// reevaluateOwners resolves the conflicts of a pool's owners again: their strength
+// depends on the routing domain of the pool (compareStrength).
 func (s *State) reevaluateOwners(pool Key) {
 	var contested []*claim
 	for c := range s.ownersByPool[pool] {
@@ -244,7 +253,8 @@ func (s *State) reevaluateOwners(pool Key) {
 	}
 }
 
-// recheckUngranted evaluates the owners of a pool again whose token counted because the pool was missing or had a fault (checkUngranted).
+// recheckUngranted evaluates the owners of a pool again whose token counted because the
+// pool was missing or had a fault (checkUngranted).
 func (s *State) recheckUngranted(pool Key) {
 	var altered []*claim
 	for c := range s.ownersByPool[pool] {
@@ -259,7 +269,8 @@ func (s *State) recheckUngranted(pool Key) {
 	}
 }
 
-// moveOwnersToDomainOf moves claims that record no routing domain, and were observed before their pool, into the pool's routing domain.
+// moveOwnersToDomainOf moves claims that record no routing domain, and were observed
+// before their pool, into the pool's routing domain.
 func (s *State) moveOwnersToDomainOf(p *pool) {
 	for again := true; again; { // an address object may inherit the holding first
 		again = false

@@ -13,17 +13,23 @@ import (
 type Ownership struct {
 	Observed  bool // the claim has been observed
 	Allocated bool // the claim owns a range
-	// Confirmed: only a confirmed claim may be marked Ready. A claim is confirmed if all of these hold:
+	// Confirmed: only a confirmed claim may be marked Ready. A claim is confirmed if all
+	// of these hold:
 	//
 	//   - the claim owns all its ranges
-	//   - a commit of this term began after the claim was bound, and has landed; if the journal contained the claim's grant, a consistent read is enough
-	//   - each rival is stored as flagged, so that no older write can mark the rival Ready; or the API of the rival is switched off, and the writes of earlier leaders have ended, so that no write can mark the rival Ready
+	//   - a commit of this term began after the claim was bound, and has landed; if the
+	//     journal contained the claim's grant, a consistent read is enough
+	//   - each rival is stored as flagged, so that no older write can mark the rival
+	//     Ready; or the API of the rival is switched off, and the writes of earlier
+	//     leaders have ended, so that no write can mark the rival Ready
 	Confirmed bool
 	Space     string // routing domain of the claim's addresses
 	Granted   bool   // this process has known an open grant of the claim's ranges; false proves nothing after a take-over
-	// Deferred is why the claim does not own the ranges that it names: a *NoPoolError, *FaultyPoolError or *PoolError; nil if the claim is not deferred.
+	// Deferred is why the claim does not own the ranges that it names: a *NoPoolError,
+	// *FaultyPoolError or *PoolError; nil if the claim is not deferred.
 	Deferred error
-	// Conflict is set if the claim does not own some of its addresses, and describes the owner of the first.
+	// Conflict is set if the claim does not own some of its addresses, and describes the
+	// owner of the first.
 	Conflict *OwnedError
 }
 
@@ -54,15 +60,18 @@ func (s *State) OwnershipOf(uid string) Ownership {
 	return st
 }
 
-// CheckGrant returns nil if the claim c, which is about to be stored, names only ranges that the stored claim owns in the routing domain of c already, and the
-// ranges of an open grant with these properties:
+// CheckGrant returns nil if the claim c, which is about to be stored, names only ranges
+// that the stored claim owns in the routing domain of c already, and the ranges of an
+// open grant with these properties:
 //
 //   - its token is the token of c
 //   - it was granted to c
-//   - it was granted through the pool of c, as far as the pool of the grant is known: an earlier leader's grant has a routing domain only
+//   - it was granted through the pool of c, as far as the pool of the grant is known: an
+//     earlier leader's grant has a routing domain only
 //
-// uid and version identify the stored claim; a create has "" and 0. CheckGrant returns ErrUnproven if the grant awaits a proof. For a create, CheckGrant also
-// records the final name of the claim in the grant.
+// uid and version identify the stored claim; a create has "" and 0. CheckGrant returns
+// ErrUnproven if the grant awaits a proof. For a create, CheckGrant also records the
+// final name of the claim in the grant.
 func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 	if !s.granting {
 		return ErrNotLeader
@@ -81,8 +90,10 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 	if g.state != grantCommitted || !g.isFor(c.Key, uid) || !slices.Equal(g.Ranges, fresh) || g.Space != domain || g.holding.pool != c.Pool && !g.holding.inherited {
 		return ErrForged
 	}
-	// Validation comes after all mutations, so the name is final, and expireGrants can read the object by name instead of listing all objects. A generated
-	// name (NameHash 0) is not final: after a collision the API server generates another name for the same request.
+	// Validation comes after all mutations, so the name is final, and expireGrants can
+	// read the object by name instead of listing all objects. A generated name (NameHash
+	// 0) is not final: after a collision the API server generates another name for the
+	// same request.
 	if uid == "" && g.NameHash != 0 {
 		g.finalName = c.Key.Name
 	}
@@ -110,7 +121,8 @@ func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 	}
 }
 
-// DomainOf returns the routing domain in which a stored claim or address object owns its ranges; false if it owns none.
+// DomainOf returns the routing domain in which a stored claim or address object owns its
+// ranges; false if it owns none.
 func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, err error) {
 	c := s.claims[uid]
 	switch {
@@ -130,20 +142,23 @@ func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, e
 	return h.space, true, nil
 }
 
-// isBehind reports whether a version of a stored claim has not been observed: the claim may have given up a range that the state still counts as owned.
+// isBehind reports whether a version of a stored claim has not been observed: the claim
+// may have given up a range that the state still counts as owned.
 func (s *State) isBehind(uid string, version uint64) bool {
 	c := s.claims[uid]
 	return version > 0 && (c == nil || c.ResourceVersion < version)
 }
 
-// ownsRange reports whether the claim with this UID owns a range of a routing domain, without a conflict.
+// ownsRange reports whether the claim with this UID owns a range of a routing domain,
+// without a conflict.
 func (s *State) ownsRange(uid, domain string, r allocator.Range) bool {
 	c := s.claims[uid]
 	return c != nil && c.holding != nil && c.holding.space == domain && !c.holding.contested && slices.Contains(c.holding.ranges, r)
 }
 
-// domainOfUpdate returns the routing domain that a new version of the claim with this UID will have, the first that exists: (a) of its record; (b) of its known
-// pool; (c) of the holding of the stored version, if the pool is the same; (d) of its label.
+// domainOfUpdate returns the routing domain that a new version of the claim with this UID
+// will have, the first that exists: (a) of its record; (b) of its known pool; (c) of the
+// holding of the stored version, if the pool is the same; (d) of its label.
 func (s *State) domainOfUpdate(c Claim, uid string) string {
 	if c.SpaceGranted {
 		return c.Space
@@ -157,8 +172,9 @@ func (s *State) domainOfUpdate(c Claim, uid string) string {
 	return c.Space
 }
 
-// contestedHoldingOf returns the holding of a stored claim that lost a conflict; nil if the claim lost no conflict. The claim may request again the
-// addresses that it still owns.
+// contestedHoldingOf returns the holding of a stored claim that lost a conflict; nil if
+// the claim lost no conflict. The claim may request again the addresses that it still
+// owns.
 func (s *State) contestedHoldingOf(uid string) *holding {
 	if c := s.claims[uid]; c != nil && c.holding != nil && c.holding.contested {
 		return c.holding
@@ -170,7 +186,8 @@ func (s *State) contestedHoldingOf(uid string) *holding {
 type Usage struct {
 	allocator.Stats
 	Claims int // stored claims that own a range of it
-	// Granted is the part of Allocated that is granted to claims that have not been observed. The ranges of standby grants are free.
+	// Granted is the part of Allocated that is granted to claims that have not been
+	// observed. The ranges of standby grants are free.
 	Granted int64
 }
 
@@ -196,9 +213,10 @@ func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
 	return p.core.Free(), true
 }
 
-// countGranted counts the addresses of a pool that are granted, through this pool or a second pool, to claims that have not been observed. until is when the
-// first of these grants expires, by the clock of recorded times; zero if no commit of these grants has landed. The cost grows with the number of open
-// grants.
+// countGranted counts the addresses of a pool that are granted, through this pool or a
+// second pool, to claims that have not been observed. until is when the first of these
+// grants expires, by the clock of recorded times; zero if no commit of these grants has
+// landed. The cost grows with the number of open grants.
 func (s *State) countGranted(p *pool) (n int64, until time.Time) {
 	core := s.space(p.Space).core
 	var granted []allocator.Range
@@ -222,12 +240,16 @@ func (s *State) countGranted(p *pool) (n int64, until time.Time) {
 	return p.core.CountOffered(granted...), until
 }
 
-// createLanding is how long after the commit of its grant a create is expected to be stored. The API server stores an object within milliseconds of the last
-// webhook call, and within seconds while etcd stalls. A grant that is older most likely belongs to a create that failed.
+// createLanding is how long after the commit of its grant a create is expected to be
+// stored. The API server stores an object within milliseconds of the last webhook call,
+// and within seconds while etcd stalls. A grant that is older most likely belongs to a
+// create that failed.
 const createLanding = 5 * time.Second
 
-// AwaitsCreate returns for how long the create of a claim with a range of the pool is still expected to be stored; zero for none. A grant of an earlier
-// leader does not name its pool: the grant counts for every pool that offers one of its ranges. The cost grows with the number of open grants.
+// AwaitsCreate returns for how long the create of a claim with a range of the pool is
+// still expected to be stored; zero for none. A grant of an earlier leader does not name
+// its pool: the grant counts for every pool that offers one of its ranges. The cost grows
+// with the number of open grants.
 func (s *State) AwaitsCreate(now time.Time, pool Key) (wait time.Duration) {
 	p := s.pools[pool]
 	if p == nil {
@@ -253,8 +275,9 @@ type Owned struct {
 	Owner Key
 }
 
-// OwnedIn lists the addresses of a pool that claims of the given resources own, through this pool or a second pool, in address order. The list has at most
-// limit elements; total counts all.
+// OwnedIn lists the addresses of a pool that claims of the given resources own, through
+// this pool or a second pool, in address order. The list has at most limit elements;
+// total counts all.
 func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total int64) {
 	p := s.pools[k]
 	if p == nil {
@@ -275,7 +298,8 @@ func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total i
 	return list, total
 }
 
-// Unowned returns the addresses that no claim owns, or may come to own, in the routing domain of a pool.
+// Unowned returns the addresses that no claim owns, or may come to own, in the routing
+// domain of a pool.
 func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
 	p := s.pools[k]
 	if p == nil {
@@ -291,8 +315,9 @@ func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
 	})
 }
 
-// OwnedThrough lists the ranges that stored claims own through a pool, inside the pool's ranges or not: first the ranges of claims, then the ranges of
-// address objects, each part in address order. The cost grows with the number of these ranges.
+// OwnedThrough lists the ranges that stored claims own through a pool, inside the pool's
+// ranges or not: first the ranges of claims, then the ranges of address objects, each
+// part in address order. The cost grows with the number of these ranges.
 func (s *State) OwnedThrough(pool Key) []Owned {
 	var own, ofAddressObjects []Owned
 	for c := range s.ownersByPool[pool] {
@@ -313,8 +338,10 @@ func (s *State) OwnedThrough(pool Key) []Owned {
 	return append(own, ofAddressObjects...)
 }
 
-// FindOwnerConflict describes the owner of an address that p would offer or block and that the owner got through a different pool; nil if p has no such
-// conflict. Two cases are no conflict: a stored pool of the routing domain offers the address already; or p blocks the range and keeps it for the owner.
+// FindOwnerConflict describes the owner of an address that p would offer or block and
+// that the owner got through a different pool; nil if p has no such conflict. Two cases
+// are no conflict: a stored pool of the routing domain offers the address already; or p
+// blocks the range and keeps it for the owner.
 func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 	domain := s.spaces[p.Space]
 	if domain == nil {
@@ -342,9 +369,11 @@ func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 	return nil
 }
 
-// FindStrandedOwner describes an owner of an address that would have an owner of the same pool in two routing domains: a stored claim that names p owns the address
-// in another routing domain than p's, and in the routing domain of p the address has another owner. The result is nil if there is no such address. With such a
-// pool two owners of an address would name one pool.
+// FindStrandedOwner describes an owner of an address that would have an owner of the same
+// pool in two routing domains: a stored claim that names p owns the address in another
+// routing domain than p's, and in the routing domain of p the address has another owner.
+// The result is nil if there is no such address. With such a pool two owners of an
+// address would name one pool.
 func (s *State) FindStrandedOwner(p Pool) (stranded *StrandedError) {
 	domain := s.spaces[p.Space]
 	if domain == nil {
@@ -368,7 +397,8 @@ func (s *State) FindStrandedOwner(p Pool) (stranded *StrandedError) {
 // compareAddresses orders owned ranges by their first address.
 func compareAddresses(x, y Owned) int { return x.Range.First.Compare(y.Range.First) }
 
-// Overlapping lists the pools of p's routing domain, without p, that offer addresses of p.
+// Overlapping lists the pools of p's routing domain, without p, that offer addresses of
+// p.
 func (s *State) Overlapping(p Pool) []Key {
 	var keys []Key
 	isOffered := allocator.OverlapsAny(p.Window)
@@ -387,8 +417,8 @@ type Owner struct {
 	UID string
 }
 
-// StayingOwners lists the owners of a pool's ranges that are not being deleted, in no particular order. The cost grows with the number of the pool's
-// owners.
+// StayingOwners lists the owners of a pool's ranges that are not being deleted, in no
+// particular order. The cost grows with the number of the pool's owners.
 func (s *State) StayingOwners(pool Key) (owners []Owner) {
 	for c := range s.ownersByPool[pool] {
 		if !c.Deleting {
@@ -398,13 +428,15 @@ func (s *State) StayingOwners(pool Key) (owners []Owner) {
 	return owners
 }
 
-// IsStayingOwner reports whether the object with this UID is stored, owns a range, and is not being deleted.
+// IsStayingOwner reports whether the object with this UID is stored, owns a range, and is
+// not being deleted.
 func (s *State) IsStayingOwner(uid string) bool {
 	c := s.claims[uid]
 	return c != nil && c.holding != nil && !c.Deleting
 }
 
-// OwnerOf returns the owner of an address in a routing domain, or the claim whose open grant contains the address; nil for a free address.
+// OwnerOf returns the owner of an address in a routing domain, or the claim whose open
+// grant contains the address; nil for a free address.
 func (s *State) OwnerOf(space string, a netip.Addr) (owner *OwnedError) {
 	for owned := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
 		if s.holdings[owned.OwnerID].isInUse() {

@@ -8,8 +8,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// A replica counts the objects of every resource of this release, also of APIs that are switched off. A resource that the replica cannot count stops the
-// remaining APIs for a grant life at most:
+// A replica counts the objects of every resource of this release, also of APIs that are
+// switched off. A resource that the replica cannot count stops the remaining APIs for a
+// grant life at most:
 //
 //	the journal lists for a resource            API server               this replica
 //	objects stored, resource counted here       serves them              counts them
@@ -19,11 +20,14 @@ import (
 //	objects stored, resource of a later release serves some              does not lead: this release cannot read their addresses
 //	open grants only                            any                      leads: the ranges are kept for a grant life
 //
-// A leader that loses the right to read a resource grants nothing that depends on the resource from then on. The leader keeps its knowledge of the resource, so
-// that no address known as owned is allocated again; after a grant life, the leader's journal stops listing the resource.
+// A leader that loses the right to read a resource grants nothing that depends on the
+// resource from then on. The leader keeps its knowledge of the resource, so that no
+// address known as owned is allocated again; after a grant life, the leader's journal
+// stops listing the resource.
 
-// maxUnobserved bounds the time between two observations of a denial that count as uninterrupted: while the replica was frozen for longer, the resource may
-// have been readable.
+// maxUnobserved bounds the time between two observations of a denial that count as
+// uninterrupted: while the replica was frozen for longer, the resource may have been
+// readable.
 const maxUnobserved = 10 * time.Second
 
 // denial records since when the API server denies reading a resource.
@@ -39,7 +43,8 @@ func (d denial) notServingError(resource string) error {
 	return &NotServingError{NoOtherReplica: true, RetryAfter: 5 * time.Second, Reason: fmt.Sprintf("objects of %s cannot be read: %v", resource, d.err)}
 }
 
-// SetReadDenied records whether the API server denies reading a resource; err is nil if reading is allowed.
+// SetReadDenied records whether the API server denies reading a resource; err is nil if
+// reading is allowed.
 func (s *State) SetReadDenied(now time.Time, resource string, err error) {
 	before := s.readDenied[resource]
 	if err == nil {
@@ -58,8 +63,9 @@ func (s *State) SetReadDenied(now time.Time, resource string, err error) {
 	s.lazyCommitDue = s.lazyCommitDue || d.expired && !before.expired
 }
 
-// UnreadableResources records which resources the journal lists with objects and this replica cannot read: resource -> listed version, and since when this
-// replica has found it listed.
+// UnreadableResources records which resources the journal lists with objects and this
+// replica cannot read: resource -> listed version, and since when this replica has found
+// it listed.
 type UnreadableResources map[string]finding
 
 // finding is a listed resource that this replica cannot read.
@@ -69,8 +75,8 @@ type finding struct {
 	observed time.Time // time of the last observation
 }
 
-// Update applies a snapshot of the journal. The time of a resource begins anew if the listed version changed, or if the resource was readable meanwhile or may
-// have been.
+// Update applies a snapshot of the journal. The time of a resource begins anew if the
+// listed version changed, or if the resource was readable meanwhile or may have been.
 func (c UnreadableResources) Update(now time.Time, r journal.Snapshot, cannotCount func(resource string, version uint64) bool) {
 	maps.DeleteFunc(c, func(resource string, _ finding) bool {
 		return r.Applied[resource] == 0 || !cannotCount(resource, r.Applied[resource])
@@ -88,11 +94,13 @@ func (c UnreadableResources) Update(now time.Time, r journal.Snapshot, cannotCou
 	}
 }
 
-// HasExpired reports whether the journal has listed this version of a resource for the life of a grant while this replica could not read it.
+// HasExpired reports whether the journal has listed this version of a resource for the
+// life of a grant while this replica could not read it.
 func (c UnreadableResources) HasExpired(now time.Time, resource string, version uint64, life time.Duration) bool {
 	f, found := c[resource]
 	return found && f.version == version && now.Sub(f.since) >= life
 }
 
-// Since returns since when this replica has found the resource listed in its current version.
+// Since returns since when this replica has found the resource listed in its current
+// version.
 func (c UnreadableResources) Since(resource string) time.Time { return c[resource].since }

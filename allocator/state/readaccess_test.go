@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// A replica that was paused cannot know whether reads were denied meanwhile: the pause does not count.
+// A replica that was paused cannot know whether reads were denied meanwhile: the pause
+// does not count.
 func TestSetReadDenied_DenialLastsWhileObserved(t *testing.T) {
 	s, c := newTestState(t), UnreadableResources{}
 	leader := journal.Snapshot{Applied: map[string]uint64{modelClaims: 7}}

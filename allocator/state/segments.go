@@ -34,7 +34,8 @@ type Segment struct {
 	//	withheld           the pool that the update changes
 	//	free, reserved     zero
 	Owner Key
-	// Object is the stored object with the addresses: the claim, or an address object without its claim; zero if the addresses are not owned.
+	// Object is the stored object with the addresses: the claim, or an address object
+	// without its claim; zero if the addresses are not owned.
 	Object Key
 	Pool   Key // pool from which the owner got the addresses; zero if not known
 	Since  time.Time
@@ -43,8 +44,9 @@ type Segment struct {
 	Rivals []Key
 }
 
-// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent addresses with equal owner and rivals are one segment, also across the
-// borders of pools.
+// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent
+// addresses with equal owner and rivals are one segment, also across the borders of
+// pools.
 func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment) {
 	blocked := s.blockedIn(space)
 	for _, r := range allocator.Union(ranges) {
@@ -73,7 +75,8 @@ func segmentsIn(state SegmentState, ranges []allocator.Range) []Segment {
 	return list
 }
 
-// appendInOrder appends the segments of lists in address order. Each list is in address order: a merge is faster than a sort of segments, which are large.
+// appendInOrder appends the segments of lists in address order. Each list is in address
+// order: a merge is faster than a sort of segments, which are large.
 func appendInOrder(all []Segment, lists ...[]Segment) []Segment {
 	total := 0
 	for _, list := range lists {
@@ -95,7 +98,8 @@ func appendInOrder(all []Segment, lists ...[]Segment) []Segment {
 	}
 }
 
-// blockedIn returns the addresses of the routing domain that a pool blocks, or that are in use.
+// blockedIn returns the addresses of the routing domain that a pool blocks, or that are
+// in use.
 func (s *State) blockedIn(space string) []allocator.Range {
 	var all []allocator.Range
 	for _, p := range s.pools {
@@ -109,7 +113,8 @@ func (s *State) blockedIn(space string) []allocator.Range {
 	return allocator.Union(all)
 }
 
-// segmentsOf returns the segments of an owned range, in address order. Claims that lost a conflict with the owner divide the range.
+// segmentsOf returns the segments of an owned range, in address order. Claims that lost a
+// conflict with the owner divide the range.
 func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 	h := s.holdings[o.OwnerID]
 	g := Segment{Range: o.Range, Owner: h.ownerClaim(), Pool: h.pool}
@@ -129,7 +134,8 @@ func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 	return []Segment{g}
 }
 
-// divide divides the segment g of the holding h into parts with equal rivals, and sets the rivals of each part.
+// divide divides the segment g of the holding h into parts with equal rivals, and sets
+// the rivals of each part.
 func (s *State) divide(g Segment, h *holding) []Segment {
 	var rivals []*holding
 	for o := range s.space(h.space).contested {

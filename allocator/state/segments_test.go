@@ -12,8 +12,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// checkSegments verifies that the segments of each pool are its addresses, each once, and that the owner and the rivals of an owned segment are all stored
-// claims that name its addresses.
+// checkSegments verifies that the segments of each pool are its addresses, each once, and
+// that the owner and the rivals of an owned segment are all stored claims that name its
+// addresses.
 func (s *State) checkSegments() error {
 	for k, p := range s.pools {
 		var covered []allocator.Range
@@ -52,7 +53,8 @@ func (s *State) checkSegments() error {
 	return nil
 }
 
-// holdingAt returns the holding that owns an address: a replica that lags may know two claims of one name.
+// holdingAt returns the holding that owns an address: a replica that lags may know two
+// claims of one name.
 func (s *State) holdingAt(space string, a netip.Addr) *holding {
 	for o := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
 		return s.holdings[o.OwnerID]

@@ -35,12 +35,14 @@ func (s *State) Preview(q Request) (Grant, error) {
 	return Grant{Ranges: ranges, Space: p.Space}, nil
 }
 
-// missingRanges lists the range requests whose range the stored claim does not own yet in the routing domain of the pool.
+// missingRanges lists the range requests whose range the stored claim does not own yet in
+// the routing domain of the pool.
 func (s *State) missingRanges(p *pool, q Request) []RangeRequest {
 	return slices.DeleteFunc(slices.Clone(q.Ranges), func(w RangeRequest) bool { return s.ownsRange(q.UID, p.Space, w.Exact) })
 }
 
-// previewRange returns the range that a range request would get. own is the contested holding of the claim, nil if the claim lost no conflict.
+// previewRange returns the range that a range request would get. own is the contested
+// holding of the claim, nil if the claim lost no conflict.
 func (s *State) previewRange(p *pool, w RangeRequest, own *holding) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
 		return w.Exact, s.poolError(p, s.checkExactIgnoring(p, w, own))
@@ -54,8 +56,10 @@ func (s *State) previewRange(p *pool, w RangeRequest, own *holding) (r allocator
 	return r, s.poolError(p, w.withFamily(p, err))
 }
 
-// checkExact returns why an exact range cannot be allocated. If the pool blocks the range for every claim but this claim, further pools can still block the
-// range. Without a pool, blocked ranges of the routing domain count, except with IgnorePoolBlocks: then only owners count.
+// checkExact returns why an exact range cannot be allocated. If the pool blocks the range
+// for every claim but this claim, further pools can still block the range. Without a
+// pool, blocked ranges of the routing domain count, except with IgnorePoolBlocks: then
+// only owners count.
 func (s *State) checkExact(p *pool, w RangeRequest) error {
 	if !w.IgnorePoolBlocks {
 		return p.CheckExact(w.Exact)
@@ -76,7 +80,8 @@ func (s *State) checkExact(p *pool, w RangeRequest) error {
 	return nil
 }
 
-// checkExactIgnoring is checkExact for a claim whose own contested holding does not count as an owner.
+// checkExactIgnoring is checkExact for a claim whose own contested holding does not count
+// as an owner.
 func (s *State) checkExactIgnoring(p *pool, w RangeRequest, own *holding) error {
 	err := s.checkExact(p, w)
 	if owned := (*allocator.OwnedError)(nil); own == nil || own.space != p.Space || !errors.As(err, &owned) {
@@ -90,7 +95,8 @@ func (s *State) checkExactIgnoring(p *pool, w RangeRequest, own *holding) error 
 	return nil
 }
 
-// allocateRange allocates a range for a range request. The range may include addresses of the claim's own contested holding.
+// allocateRange allocates a range for a range request. The range may include addresses of
+// the claim's own contested holding.
 func (s *State) allocateRange(p *pool, w RangeRequest, id allocator.OwnerID, own *holding) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
 		if err = s.checkExactIgnoring(p, w, own); err == nil {
@@ -111,7 +117,8 @@ func (s *State) allocateRange(p *pool, w RangeRequest, id allocator.OwnerID, own
 	return r, s.poolError(p, w.withFamily(p, err))
 }
 
-// withFamily adds the family of the range request to an *allocator.ExhaustedError, whose numbers are of that family, if the pool has two.
+// withFamily adds the family of the range request to an *allocator.ExhaustedError, whose
+// numbers are of that family, if the pool has two.
 func (w RangeRequest) withFamily(p *pool, err error) error {
 	if full := (*allocator.ExhaustedError)(nil); errors.As(err, &full) && w.Bits != 0 && len(p.families) > 1 {
 		full.Family = FamilyName(w.Bits)
@@ -146,15 +153,16 @@ func (s *State) poolForRequest(q Request) (*pool, error) {
 	return p, nil
 }
 
-// repeatableHolding returns a holding of this claim that still meets the request; nil if there is none. These requests get the same ranges again:
+// repeatableHolding returns a holding of this claim that still meets the request; nil if
+// there is none. These requests get the same ranges again:
 //
 //	a create of a name with an open grant: a repeated call, or a new create after a failed one
 //	a create without a name: a repeated call with the same RequestUID
 //	a create of a name that is stored already, which the API server will deny
 //	a claim that comes back from another cluster
 //
-// A second grant of the holding, under a token of its own, is safe: at most one object of a name is stored, and an admission request stores
-// at most one object.
+// A second grant of the holding, under a token of its own, is safe: at most one object of
+// a name is stored, and an admission request stores at most one object.
 func (s *State) repeatableHolding(p *pool, q Request) *holding {
 	requests := s.missingRanges(p, q)
 	fits := func(h *holding) bool {
@@ -196,7 +204,8 @@ func (w RangeRequest) isMetBy(r allocator.Range, window []allocator.Range) bool 
 	return r.Size() == w.Count && (w.Bits == 0 || w.Bits == r.First.BitLen()) && len(allocator.Subtract([]allocator.Range{r}, window)) == 0
 }
 
-// grantFree grants free ranges, under the token of a standby grant of exactly these ranges if there is one.
+// grantFree grants free ranges, under the token of a standby grant of exactly these
+// ranges if there is one.
 func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error) {
 	k, predictable := s.demandOf(p, q)
 	ranges, err := s.allocateRanges(p, q)
@@ -215,7 +224,8 @@ func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error)
 	return ready, nil
 }
 
-// allocateRanges allocates free ranges for all range requests of a request, or for none. The caller adds the holding that owns them.
+// allocateRanges allocates free ranges for all range requests of a request, or for none.
+// The caller adds the holding that owns them.
 func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
 	id, own := s.lastOwnerID+1, s.contestedHoldingOf(q.UID) // addHolding below gives the new holding this ID
 	var ranges []allocator.Range
@@ -278,7 +288,8 @@ func (s *State) poolError(p *pool, err error) error {
 	return &PoolError{Pool: p.Key, Err: err}
 }
 
-// blockingPool returns the pool that blocks a range which p cannot allocate: p itself if p blocks the range, nil if no pool blocks the range.
+// blockingPool returns the pool that blocks a range which p cannot allocate: p itself if
+// p blocks the range, nil if no pool blocks the range.
 func (s *State) blockingPool(p *pool, r allocator.Range) *pool {
 	if slices.ContainsFunc(p.Blocked, r.Overlaps) {
 		return p
@@ -291,7 +302,8 @@ func (s *State) blockingPool(p *pool, r allocator.Range) *pool {
 	return nil
 }
 
-// blockedError returns the error for a claim of the pool claimed that requests a range which p blocks.
+// blockedError returns the error for a claim of the pool claimed that requests a range
+// which p blocks.
 func (p *pool) blockedError(claimed Key, blocked allocator.Range) error {
 	e := &allocator.BlockedError{Range: blocked}
 	if p.WhatIsBlocked != nil {
@@ -303,7 +315,8 @@ func (p *pool) blockedError(claimed Key, blocked allocator.Range) error {
 	return &PoolError{Pool: claimed, By: p.Key, Err: e}
 }
 
-// outsideError returns the error for a claim of p that requests a range which p does not offer.
+// outsideError returns the error for a claim of p that requests a range which p does not
+// offer.
 func (p *pool) outsideError(e *allocator.OutsideError) error {
 	if p.WhyOutside != nil {
 		e.Why = p.WhyOutside(e.Range)

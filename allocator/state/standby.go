@@ -10,29 +10,37 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Standby grants are grants that the journal contains before a create requests them: the leader predicts which ranges the next creates get, and commits these
-// ranges under tokens of their own, without a claim. A create whose range was predicted need not wait for a commit.
+// Standby grants are grants that the journal contains before a create requests them: the
+// leader predicts which ranges the next creates get, and commits these ranges under
+// tokens of their own, without a claim. A create whose range was predicted need not wait
+// for a commit.
 //
 //	noteDemand ──▶ BeginCommit: planStandby ──▶ CommitLanded: ready ──▶ takeStandby: an open grant of the create
 //	                                                             └──▶ dropStandby: given up
 //
-// A standby grant never changes which range a create gets: the pool's policy chooses the range as if no standby grant existed, and a standby grant with
-// exactly that range is used if there is one. The ranges of standby grants count as free.
+// A standby grant never changes which range a create gets: the pool's policy chooses the
+// range as if no standby grant existed, and a standby grant with exactly that range is
+// used if there is one. The ranges of standby grants count as free.
 //
 //	Invariant: a standby grant is used for one create at most, and each range of it is free until then.
 //	Invariant: the ranges of two standby grants of a routing domain do not overlap.
 //	Invariant: the journal contains an entry of the token of each used standby grant until the object of the create is observed, or the grant expires.
 //
-// The third invariant holds because a standby grant is used only as long as no begun commit omits it: planStandby, which begins a commit, is the only
-// function that chooses which standby grants a commit omits, and what it omits is not used any more.
+// The third invariant holds because a standby grant is used only as long as no begun
+// commit omits it: planStandby, which begins a commit, is the only function that chooses
+// which standby grants a commit omits, and what it omits is not used any more.
 //
-// The next leader cannot know which standby grants were used, and approved by a read: an object with such a token may be stored as long as every other granted
-// object. It inherits all of them as grants without a claim, which any claim with the token fulfils, and keeps their ranges for the life of a grant. So that no
-// pool is full because of them, a pool with few free addresses has none (hasStandbyRoom), which also costs the least where creates are few.
+// The next leader cannot know which standby grants were used, and approved by a read: an
+// object with such a token may be stored as long as every other granted object. It
+// inherits all of them as grants without a claim, which any claim with the token fulfils,
+// and keeps their ranges for the life of a grant. So that no pool is full because of
+// them, a pool with few free addresses has none (hasStandbyRoom), which also costs the
+// least where creates are few.
 //
 //	Invariant: no commit contains a standby grant of an address that a pool with fewer free addresses than Limits.StandbyRoom offers
 //
-// A record of each use in the journal, before the approval, would make unused ranges known: that is the commit which a standby grant saves.
+// A record of each use in the journal, before the approval, would make unused ranges
+// known: that is the commit which a standby grant saves.
 
 const (
 	minStandby    = 8                // standby grants of one demand at first; Limits.StandbyGrants at most
@@ -51,7 +59,8 @@ type demand struct {
 	recent int // creates since the last Tick
 }
 
-// demandKey identifies a demand. Its sizes are those of the range requests, followed by zeros.
+// demandKey identifies a demand. Its sizes are those of the range requests, followed by
+// zeros.
 type demandKey struct {
 	pool  Key
 	sizes [standbyRanges]rangeSize
@@ -81,8 +90,9 @@ func (k demandKey) requests() (requests []RangeRequest) {
 	return requests
 }
 
-// demandOf returns the demand of a request; false if the ranges of the request cannot be predicted: the request is not a create, or names addresses, or the
-// pool's policy is random.
+// demandOf returns the demand of a request; false if the ranges of the request cannot be
+// predicted: the request is not a create, or names addresses, or the pool's policy is
+// random.
 func (s *State) demandOf(p *pool, q Request) (k demandKey, ok bool) {
 	predictable := p.Policy == nil || p.Policy == allocator.BestFit || p.Policy == allocator.Sequential
 	if s.limits.StandbyGrants == 0 || q.UID != "" || p.core == nil || !predictable || len(q.Ranges) > standbyRanges {
@@ -114,7 +124,8 @@ func (s *State) noteDemand(now time.Time, k demandKey) *demand {
 	return d
 }
 
-// demandsByAge lists the demands, the latest first, in an order that does not depend on the map.
+// demandsByAge lists the demands, the latest first, in an order that does not depend on
+// the map.
 func (s *State) demandsByAge() []*demand {
 	list := make([]*demand, 0, len(s.demands))
 	for _, d := range s.demands {
@@ -124,8 +135,8 @@ func (s *State) demandsByAge() []*demand {
 	return list
 }
 
-// endIdleDemands ends the demands without a recent create, and wants fewer standby grants where creates have become rare. The next commit gives the
-// standby grants up.
+// endIdleDemands ends the demands without a recent create, and wants fewer standby grants
+// where creates have become rare. The next commit gives the standby grants up.
 func (s *State) endIdleDemands(now time.Time) {
 	for k, d := range s.demands {
 		if now.Sub(d.lastAt) >= demandLife {
@@ -138,8 +149,9 @@ func (s *State) endIdleDemands(now time.Time) {
 	}
 }
 
-// planStandby chooses the standby grants of the commit that begins: for each demand the ranges that its next creates would get if nothing else happened.
-// Earlier standby grants of these ranges stay, all others are given up.
+// planStandby chooses the standby grants of the commit that begins: for each demand the
+// ranges that its next creates would get if nothing else happened. Earlier standby grants
+// of these ranges stay, all others are given up.
 func (s *State) planStandby() {
 	earlier := map[string][]*OpenGrant{} // routing domain ->
 	for name, domain := range s.spaces {
@@ -213,7 +225,8 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 	return slices.DeleteFunc(next, func(ranges []allocator.Range) bool { return len(ranges) < len(requests) })
 }
 
-// hasStandbyRoom reports whether each pool that offers an address of the ranges has so many free addresses, of the family, that it may have standby grants.
+// hasStandbyRoom reports whether each pool that offers an address of the ranges has so
+// many free addresses, of the family, that it may have standby grants.
 func (s *State) hasStandbyRoom(domain *space, ranges []allocator.Range) bool {
 	for _, r := range ranges {
 		for part := range domain.core.PoolsOffering(r) {
@@ -225,7 +238,8 @@ func (s *State) hasStandbyRoom(domain *space, ranges []allocator.Range) bool {
 	return true
 }
 
-// overlappingStandby returns the index of the first standby grant that has an address of the ranges; -1 if there is none.
+// overlappingStandby returns the index of the first standby grant that has an address of
+// the ranges; -1 if there is none.
 func (domain *space) overlappingStandby(ranges []allocator.Range) int {
 	return slices.IndexFunc(domain.standby, func(g *OpenGrant) bool {
 		return slices.ContainsFunc(ranges, func(r allocator.Range) bool { return slices.ContainsFunc(g.Ranges, r.Overlaps) })
@@ -240,7 +254,8 @@ func (s *State) dropStandby(domain *space, ranges []allocator.Range) {
 	}
 }
 
-// takeStandby removes and returns the standby grant of exactly these ranges; nil if there is none. A demand that ran out of standby grants gets more.
+// takeStandby removes and returns the standby grant of exactly these ranges; nil if there
+// is none. A demand that ran out of standby grants gets more.
 func (s *State) takeStandby(domain *space, d *demand, ranges []allocator.Range) *OpenGrant {
 	i := slices.IndexFunc(domain.standby, func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
 	if i < 0 {
@@ -257,7 +272,8 @@ func (s *State) takeStandby(domain *space, d *demand, ranges []allocator.Range) 
 	return g
 }
 
-// useStandby makes a standby grant the open grant of a create. The journal contains the claim after the next commit.
+// useStandby makes a standby grant the open grant of a create. The journal contains the
+// claim after the next commit.
 func (s *State) useStandby(now time.Time, g *OpenGrant, h *holding, q Request) {
 	g.holding, g.lifeBegan = h, now
 	g.Resource, g.Namespace, g.NameHash = q.Claim.Resource, q.Claim.Namespace, journal.HashName(q.Claim.Name)
@@ -265,10 +281,12 @@ func (s *State) useStandby(now time.Time, g *OpenGrant, h *holding, q Request) {
 	s.requireProof(g)
 }
 
-// IsStandby reports whether the grant is a standby grant of an earlier leader: the resource of its claim is not known.
+// IsStandby reports whether the grant is a standby grant of an earlier leader: the
+// resource of its claim is not known.
 func (g *OpenGrant) IsStandby() bool { return g.Entry.IsStandby() }
 
-// standbyEntries returns the entries of the standby grants that are not used, in an order that does not depend on maps.
+// standbyEntries returns the entries of the standby grants that are not used, in an order
+// that does not depend on maps.
 func (s *State) standbyEntries() (entries []journal.Entry) {
 	for _, domain := range s.spaces {
 		for _, g := range domain.standby {

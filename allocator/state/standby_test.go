@@ -38,7 +38,8 @@ func (s *testState) standbyRanges() (all []string) {
 	return all
 }
 
-// A create that a standby grant covers needs no commit. It is approved after a read of the journal that began after its request.
+// A create that a standby grant covers needs no commit. It is approved after a read of
+// the journal that began after its request.
 func TestStandby_CreateIsGrantedFromTheJournal(t *testing.T) {
 	s := newStandbyState(t, "10.0.0.0-10.0.0.255")
 	first := s.grantAny("a")
@@ -71,7 +72,8 @@ func TestStandby_CreateIsGrantedFromTheJournal(t *testing.T) {
 	s.expectOwnership("b", "confirmed")
 }
 
-// A commit proves what a read would prove. A claim without a grant in the journal needs a commit.
+// A commit proves what a read would prove. A claim without a grant in the journal needs a
+// commit.
 func TestStandby_CommitIsAProofToo(t *testing.T) {
 	s := newStandbyState(t, "10.0.0.0-10.0.0.255")
 	s.grantAny("a")
@@ -134,7 +136,8 @@ func TestStandby_RangesAreFree(t *testing.T) {
 	}
 }
 
-// A pool with few free addresses has few standby grants, and an idle pool none. A pool that was updated gives up those outside its new ranges.
+// A pool with few free addresses has few standby grants, and an idle pool none. A pool
+// that was updated gives up those outside its new ranges.
 func TestStandby_FewInSmallPoolsNoneInIdleOnes(t *testing.T) {
 	for window, want := range map[string]int{"10.0.0.0-10.0.0.7": 0, "10.0.0.0-10.0.0.16": 2, "10.0.0.0-10.0.3.255": minStandby} {
 		s := newStandbyState(t, window)
@@ -164,7 +167,8 @@ func TestStandby_FewInSmallPoolsNoneInIdleOnes(t *testing.T) {
 	}
 }
 
-// Without a recent demand of its own, a size gets no standby grants; a demand that runs out of standby grants gets more.
+// Without a recent demand of its own, a size gets no standby grants; a demand that runs
+// out of standby grants gets more.
 func TestStandby_FollowsTheDemand(t *testing.T) {
 	s := newStandbyState(t, "10.0.0.0-10.0.255.255")
 	s.grantAny("first")
@@ -187,8 +191,9 @@ func TestStandby_FollowsTheDemand(t *testing.T) {
 	}
 }
 
-// The next leader inherits every standby grant: it grants none of the ranges, and approves a create that was answered with one after a proof of its own, from
-// which the life of the grant begins anew.
+// The next leader inherits every standby grant: it grants none of the ranges, and
+// approves a create that was answered with one after a proof of its own, from which the
+// life of the grant begins anew.
 func TestStandby_Inherited(t *testing.T) {
 	s := newStandbyState(t, "10.0.0.0-10.0.0.255")
 	s.grantAny("a")
@@ -228,7 +233,8 @@ func TestStandby_Inherited(t *testing.T) {
 	}
 }
 
-// The deletion of a claim makes a commit due at once if the journal still contains the entry of its grant, and only then.
+// The deletion of a claim makes a commit due at once if the journal still contains the
+// entry of its grant, and only then.
 func TestDeletion_RemovesTheEntry(t *testing.T) {
 	s := newStandbyState(t, "10.0.0.0-10.0.0.255")
 	s.grantAny("first")
@@ -262,8 +268,9 @@ func TestDeletion_RemovesTheEntry(t *testing.T) {
 	}
 }
 
-// Standby grants change no answer: a State with standby grants and one without grant the same ranges in random sequences of creates, deletes, updates of the pool
-// and failed creates.
+// Standby grants change no answer: a State with standby grants and one without grant the
+// same ranges in random sequences of creates, deletes, updates of the pool and failed
+// creates.
 func TestStandby_GrantsWhatThePolicyGives(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -341,8 +348,9 @@ func TestStandby_GrantsWhatThePolicyGives(t *testing.T) {
 	}
 }
 
-// A pool of 1 to 64 addresses that is filled right after its leader died gives all its addresses, whatever standby grants the journal contains, also those of a
-// large pool that overlaps the small pool. Without StandbyRoom, some pools do not.
+// A pool of 1 to 64 addresses that is filled right after its leader died gives all its
+// addresses, whatever standby grants the journal contains, also those of a large pool
+// that overlaps the small pool. Without StandbyRoom, some pools do not.
 func TestStandby_SmallPoolsFillToTheLastAddress(t *testing.T) {
 	denied := map[int64]int{}
 	for _, room := range []int64{128, 0} {

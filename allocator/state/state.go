@@ -8,8 +8,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// State is the state machine behind a Ledger: the owners of all ranges and the open grants. A State is not safe for concurrent use, has no clock and does
-// no I/O; equal sequences of calls give equal results. All times passed to a State come from a single clock of the caller.
+// State is the state machine behind a Ledger: the owners of all ranges and the open
+// grants. A State is not safe for concurrent use, has no clock and does no I/O; equal
+// sequences of calls give equal results. All times passed to a State come from a single
+// clock of the caller.
 type State struct {
 	limits   Limits
 	newToken func() journal.Token
@@ -17,15 +19,18 @@ type State struct {
 	spaces       map[string]*space       // routing domain -> its addresses
 	pools        map[Key]*pool           // pool key -> known pool
 	poolByWindow map[*allocator.Pool]Key // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
-	// UID -> stored claim or address object, with a range or without. Invariant: c.holding == nil || c.holding.claim == c
+	// UID -> stored claim or address object, with a range or without. Invariant:
+	// c.holding == nil || c.holding.claim == c
 	claims         map[string]*claim
 	addressObjects map[Key][]*claim            // claim, stored or not -> address objects whose OwnerClaim is the claim
 	ownersByPool   map[Key]map[*claim]struct{} // pool, known or not -> stored claims that own a range of the pool. Invariant: c is listed under c.holding.pool
-	// pool, known or not -> stored claims that name ranges of the pool and are deferred. Invariant: a deferred claim has no holding
+	// pool, known or not -> stored claims that name ranges of the pool and are deferred.
+	// Invariant: a deferred claim has no holding
 	deferred map[Key]map[*claim]struct{}
 	holdings map[allocator.OwnerID]*holding // owner ID in the routing domain -> holding; every range that is not free has a holding
-	// claim -> holdings that the claim owns, was granted, or took to another cluster; pool -> holdings of the ranges that updates of the pool withhold.
-	// Invariant: h is listed under h.key
+	// claim -> holdings that the claim owns, was granted, or took to another cluster;
+	// pool -> holdings of the ranges that updates of the pool withhold. Invariant: h is
+	// listed under h.key
 	holdingsByKey    map[Key][]*holding
 	holdingByRequest map[string]*holding          // admission request of an unnamed claim -> holding with the open grant
 	grants           map[journal.Token]*OpenGrant // token -> open grant. Invariant: g is in g.holding.grants, and no two grants share a token
@@ -37,20 +42,25 @@ type State struct {
 	unserved         map[string]bool              // resources whose API is switched off and whose objects are counted
 	readDenied       map[string]denial            // resources that the API server denies reading
 	changed          map[Key]struct{}             // claims and pools whose ownership or usage may have changed, see TakeChanged
-	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not (DecideMoved). Invariants: h.freeAt is set for each listed h; each
-	// holding with a freeAt and without a claim is listed.
+	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not
+	// (DecideMoved). Invariants: h.freeAt is set for each listed h; each holding with a
+	// freeAt and without a claim is listed.
 	//
-	// A listed holding has a claim if (a) the cooldown of the claim has begun (BeginCooldown) or is recorded (claim.cooldownRecorded), or (b) the freeAt is the end
-	// of an earlier owner's cooldown, since a second create of the same name was granted the range before the first object was gone, or an address object took
-	// the holding over (isReleased is false), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
-	// observed that the moved object is gone, or while an address object of the claim owns the range.
+	// A listed holding has a claim if (a) the cooldown of the claim has begun
+	// (BeginCooldown) or is recorded (claim.cooldownRecorded), or (b) the freeAt is the
+	// end of an earlier owner's cooldown, since a second create of the same name was
+	// granted the range before the first object was gone, or an address object took the
+	// holding over (isReleased is false), or (c) the pool's list or the moved record
+	// shows the range as moved (keepMoved) before this replica has observed that the
+	// moved object is gone, or while an address object of the claim owns the range.
 	withFreeAt         map[Key]map[*holding]struct{}
 	cooldownSums       map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
 	movedRecords       map[Key]MovedRecord // pool -> stored record of its moved ranges
 	movedRecordChanges uint64              // see MovedRecordChanges
 	recordFaults       map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
 	undecided          map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
-	// recordClockAhead is by how much the clock of recorded times (the API server's, as estimated) is ahead of the callers' clock.
+	// recordClockAhead is by how much the clock of recorded times (the API server's, as
+	// estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
 	demands          map[demandKey]*demand // see standby.go; empty in a follower
 	inUse            addressesInUse        // see inuse.go
@@ -88,7 +98,8 @@ type Limits struct {
 	StandbyRoom   int64         // a pool with fewer free addresses has no standby grants
 }
 
-// space is a routing domain. Fields that name a routing domain are called Space here, in package journal and in package allocator.
+// space is a routing domain. Fields that name a routing domain are called Space here, in
+// package journal and in package allocator.
 type space struct {
 	core      *allocator.Space
 	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
@@ -98,7 +109,8 @@ type space struct {
 	avoidedShown bool
 }
 
-// pool is a known pool; or, with a zero Key and without core, a stand-in for a request for exact ranges that no pool serves (poolForRequest).
+// pool is a known pool; or, with a zero Key and without core, a stand-in for a request
+// for exact ranges that no pool serves (poolForRequest).
 type pool struct {
 	Pool
 	exactChecker
@@ -111,13 +123,15 @@ type pool struct {
 	observedCooldowns map[cooldownRecordID]cooldown // record -> cooldown to which the record was converted when first observed
 }
 
-// exactChecker checks whether an exact range is free: in a pool, or, for claims without a pool, in the whole routing domain.
+// exactChecker checks whether an exact range is free: in a pool, or, for claims without a
+// pool, in the whole routing domain.
 type exactChecker interface {
 	CheckExact(allocator.Range) error
 }
 
-// windowsFor lists the parts of a pool from which a range request may be served, in the order in which to try them. The last part covers the whole pool (of the
-// wanted family), so the error of the last part has the numbers of the pool.
+// windowsFor lists the parts of a pool from which a range request may be served, in the
+// order in which to try them. The last part covers the whole pool (of the wanted family),
+// so the error of the last part has the numbers of the pool.
 func (p *pool) windowsFor(w RangeRequest) ([]*allocator.Pool, error) {
 	offer, err := p.familyWindow(w)
 	if err != nil {
@@ -149,30 +163,38 @@ type claim struct {
 	holding     *holding // nil if the claim has no range, is deferred, or is an address object whose owner claim owns the range
 	deferredFor Key      // pool for which the claim is deferred; zero if the claim is not deferred
 	hadGrant    bool     // this process has known an open grant of the ranges: as leader, or in the journal that it took over
-	// unverified: the stored status is of other addresses than the claim names, and no grant covers the addresses, so Ready does not prove ownership. The
-	// addresses changed after the status became Ready, or the claim is altered.
+	// unverified: the stored status is of other addresses than the claim names, and no
+	// grant covers the addresses, so Ready does not prove ownership. The addresses
+	// changed after the status became Ready, or the claim is altered.
 	unverified bool
-	// altered: the claim names other ranges than the allocator's records of the claim, as of the last check (isAltered).
+	// altered: the claim names other ranges than the allocator's records of the claim, as
+	// of the last check (isAltered).
 	altered bool
-	// tokenSpent: the ranges changed and the token did not, so the token proves nothing about the ranges.
+	// tokenSpent: the ranges changed and the token did not, so the token proves nothing
+	// about the ranges.
 	tokenSpent bool
-	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. StartGranting sets 0 for
-	// the claims bound before the term. Invariant: boundAtCommit <=
-	// commitsBegun while granting
+	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that
+	// begins later confirms the claim. StartGranting sets 0 for the claims bound before
+	// the term. Invariant: boundAtCommit <= commitsBegun while granting
 	boundAtCommit uint64
 	boundAtProof  uint64 // proofsBegun when the claim was bound
-	// journaled: the claim was bound by a grant that the journal contained. The next leader either inherits the grant, or waits until it has observed the claim:
-	// so a consistent read that began after the claim was bound and shows this term confirms the claim, as a commit does.
+	// journaled: the claim was bound by a grant that the journal contained. The next
+	// leader either inherits the grant, or waits until it has observed the claim: so a
+	// consistent read that began after the claim was bound and shows this term confirms
+	// the claim, as a commit does.
 	journaled bool
-	// inheritedGrant: the claim was bound by a grant of an earlier leader. That leader may have confirmed the claim by a read, before this leader observed it.
+	// inheritedGrant: the claim was bound by a grant of an earlier leader. That leader
+	// may have confirmed the claim by a read, before this leader observed it.
 	inheritedGrant bool
-	// cooldownBegan is when the cooldown of the range began, before the claim is gone; zero if the cooldown has not begun.
+	// cooldownBegan is when the cooldown of the range began, before the claim is gone;
+	// zero if the cooldown has not begun.
 	cooldownBegan    time.Time
 	cooldownRecorded bool // the pool has recorded the cooldown, while the claim is stored
-	// deletingSince is when the state first observed that the deletion of the claim was requested (Deleting); zero if the first observed version was being
-	// deleted already.
+	// deletingSince is when the state first observed that the deletion of the claim was
+	// requested (Deleting); zero if the first observed version was being deleted already.
 	deletingSince time.Time
-	// deletionVersion is the first observed version of the claim whose deletion was requested; 0 if the deletion was not requested.
+	// deletionVersion is the first observed version of the claim whose deletion was
+	// requested; 0 if the deletion was not requested.
 	deletionVersion uint64
 }
 
@@ -251,6 +273,7 @@ func boolToInt(b bool) int {
 	return 0
 }
 
-// DefaultGrantLife is how long a grant stays open after its commit if no claim with its token is observed. The API server stores or aborts a create within
-// 34 s of the response.
+// DefaultGrantLife is how long a grant stays open after its commit if no claim with its
+// token is observed. The API server stores or aborts a create within 34 s of the
+// response.
 const DefaultGrantLife = 120 * time.Second

@@ -25,7 +25,8 @@ type testState struct {
 // testStates counts the states of all tests: no two states generate equal tokens.
 var testStates atomic.Uint64
 
-// newTestState returns a granting State with a pool of ten addresses. Check runs at the end of the test.
+// newTestState returns a granting State with a pool of ten addresses. Check runs at the
+// end of the test.
 func newTestState(t *testing.T) *testState {
 	n := testStates.Add(1) << 32
 	s := &testState{t: t, now: modelStart, State: New([]string{modelClaims, modelPools}, Limits{GrantLife: DefaultGrantLife, JournalBytes: 20 * usualEntryBytes}, func() journal.Token {
@@ -98,7 +99,8 @@ func (s *testState) commit() journal.Snapshot {
 	return r
 }
 
-// observeStored observes a stored claim. The UID is the name; claims stored earlier are older.
+// observeStored observes a stored claim. The UID is the name; claims stored earlier are
+// older.
 func (s *testState) observeStored(name, ranges string, t journal.Token, more ...func(*Claim)) {
 	s.version++
 	c := Claim{Key: key(name), UID: name, ResourceVersion: s.version, Created: s.now.Add(time.Duration(s.version) * time.Second), Pool: modelPool, Token: t}
@@ -125,7 +127,8 @@ func (s *testState) available() int64 {
 	return u.Available
 }
 
-// expectOwnership checks the ownership of a claim: confirmed, unconfirmed, or in conflict with another claim.
+// expectOwnership checks the ownership of a claim: confirmed, unconfirmed, or in conflict
+// with another claim.
 func (s *testState) expectOwnership(name, want string) {
 	s.t.Helper()
 	st := s.OwnershipOf(name)
@@ -175,7 +178,8 @@ func TestGrant_RepeatedForANameHasANewToken(t *testing.T) {
 	}
 }
 
-// A claim that waited for its pool may be granted ranges twice, if the first write meets a newer version of the claim.
+// A claim that waited for its pool may be granted ranges twice, if the first write meets
+// a newer version of the claim.
 func TestGrant_SecondToAStoredClaimEndsTheFirst(t *testing.T) {
 	s := newTestState(t)
 	s.observeStored("a", "", journal.Token{})
@@ -193,7 +197,8 @@ func TestGrant_SecondToAStoredClaimEndsTheFirst(t *testing.T) {
 	}
 }
 
-// A claim removes a range and requests the range again before either update is observed: the range that the state counts as owned may soon be free.
+// A claim removes a range and requests the range again before either update is observed:
+// the range that the state counts as owned may soon be free.
 func TestGrant_ToANewerVersionWaitsForItsObservation(t *testing.T) {
 	s := newTestState(t)
 	s.observeStored("a", "10.0.0.1", journal.Token{})
@@ -257,7 +262,8 @@ func TestWithdrawGrant_FreesItsRange(t *testing.T) {
 	}
 }
 
-// Namespaces whose creates fail leave room for every other namespace, and so do cluster-scoped objects and updates of pools.
+// Namespaces whose creates fail leave room for every other namespace, and so do
+// cluster-scoped objects and updates of pools.
 func TestLimits_NamespacesLeaveRoomForOthers(t *testing.T) {
 	s := newTestState(t)
 	s.limits.JournalBytes = 1 << 15
@@ -313,7 +319,8 @@ func TestLimits_NamespacesLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// One update of a pool that removes too many ranges for a share can never be admitted: the message names the remedy.
+// One update of a pool that removes too many ranges for a share can never be admitted:
+// the message names the remedy.
 func TestLimits_OfOneUpdate(t *testing.T) {
 	s := newTestState(t)
 	p := s.nextPool("10.0.0.0-10.0.0.9")
@@ -327,7 +334,8 @@ func TestLimits_OfOneUpdate(t *testing.T) {
 	}
 }
 
-// The standby grants of an earlier leader count in no namespace, nor among the cluster-scoped objects: a leader that was killed costs none of them its share.
+// The standby grants of an earlier leader count in no namespace, nor among the
+// cluster-scoped objects: a leader that was killed costs none of them its share.
 func TestLimits_InheritedStandbyGrantsAreNoNamespaces(t *testing.T) {
 	s := newTestState(t)
 	s.limits.JournalBytes = 30 * usualEntryBytes
@@ -347,7 +355,8 @@ func TestLimits_InheritedStandbyGrantsAreNoNamespaces(t *testing.T) {
 	}
 }
 
-// Claims without a pool name their routing domain themselves, possibly a different domain each.
+// Claims without a pool name their routing domain themselves, possibly a different domain
+// each.
 func TestLimits_CountRoutingDomains(t *testing.T) {
 	s := newTestState(t)
 	s.limits.JournalBytes = journal.MaxEncoded - 4000
@@ -518,7 +527,8 @@ func TestTakeOver_InheritedGrantIsNotGrantedAgain(t *testing.T) {
 	successor.expectOwnership("a", "confirmed")
 }
 
-// A repeated create has two grants. The grant of the stored object has left the journal; the new leader observes the object after the take-over.
+// A repeated create has two grants. The grant of the stored object has left the journal;
+// the new leader observes the object after the take-over.
 func TestTakeOver_ClaimOfARepeatedCreate(t *testing.T) {
 	s := newTestState(t)
 	s.mustGrant(Request{Claim: key("a")})
@@ -538,7 +548,8 @@ func TestTakeOver_ClaimOfARepeatedCreate(t *testing.T) {
 	successor.expectOwnership("b", "in conflict with a")
 }
 
-// A claim that was stored without admission is older than a claim whose create was answered. The new leader knows no grant of either.
+// A claim that was stored without admission is older than a claim whose create was
+// answered. The new leader knows no grant of either.
 func TestTakeOver_AnsweredCreateKeepsItsRange(t *testing.T) {
 	s := newTestState(t)
 	s.TakeOver(journal.Revision{})
@@ -550,7 +561,8 @@ func TestTakeOver_AnsweredCreateKeepsItsRange(t *testing.T) {
 	s.expectOwnership("older", "in conflict with answered")
 }
 
-// The same of a create without a name: when its object is stored, no further grant of the admission request can be.
+// The same of a create without a name: when its object is stored, no further grant of the
+// admission request can be.
 func TestGrant_RepeatedWithoutANameEndsWithItsObject(t *testing.T) {
 	s := newTestState(t)
 	unnamed := Request{Claim: key(""), RequestUID: "request"}
@@ -565,7 +577,8 @@ func TestGrant_RepeatedWithoutANameEndsWithItsObject(t *testing.T) {
 	s.expectOwnership("a-x7k2p", "confirmed")
 }
 
-// A claim that was granted by an earlier leader is moved to another cluster, and comes back.
+// A claim that was granted by an earlier leader is moved to another cluster, and comes
+// back.
 func TestMoved_ClaimOfAnInheritedGrantComesBack(t *testing.T) {
 	s := newTestState(t)
 	g := s.mustGrant(Request{Claim: key("a")})
@@ -632,7 +645,8 @@ func TestCheckGrant_AcceptsOnlyGrantedRanges(t *testing.T) {
 	}
 }
 
-// A stored claim owns its addresses in one routing domain. With a pool of another routing domain the claim needs a grant there.
+// A stored claim owns its addresses in one routing domain. With a pool of another routing
+// domain the claim needs a grant there.
 func TestCheckGrant_OfAnotherRoutingDomain(t *testing.T) {
 	s := newTestState(t)
 	there := s.nextPool("10.0.0.0-10.0.0.9")
@@ -708,7 +722,8 @@ func TestUpdatePool_DeniesRemovalOfOwnedRanges(t *testing.T) {
 	}
 }
 
-// Without the wait, nothing would show the cooldown from the end of the claim until the pool has the record.
+// Without the wait, nothing would show the cooldown from the end of the claim until the
+// pool has the record.
 func TestBeginCooldown_FinalizerWaitsForTheRecord(t *testing.T) {
 	s := newTestState(t)
 	p := s.nextPool("10.0.0.0-10.0.0.9")
@@ -817,7 +832,8 @@ func TestUpdatePool_DeniesRemovalOfInheritedGrants(t *testing.T) {
 	}
 }
 
-// A range that is owned when the update is admitted may be released before the update is observed.
+// A range that is owned when the update is admitted may be released before the update is
+// observed.
 func TestUpdatePool_WithholdsRangesReleasedMeanwhile(t *testing.T) {
 	reserve := func(s *testState, reserved string) {
 		p := s.nextPool("10.0.0.0-10.0.0.9", reserved)
@@ -1216,7 +1232,8 @@ func TestObserveClaim_WithMoreRangesKeepsTheOld(t *testing.T) {
 	}
 }
 
-// Between a grant and the commit that removes the grant, the claim may be updated and another replica may take the journal over.
+// Between a grant and the commit that removes the grant, the claim may be updated and
+// another replica may take the journal over.
 func TestTakeOver_ClaimChangedSinceItsGrant(t *testing.T) {
 	ipv4, ipv6 := mustRange("10.0.0.1"), mustRange("2001:db8::1")
 	for name, tc := range map[string]struct {
@@ -1252,8 +1269,9 @@ func TestTakeOver_ClaimChangedSinceItsGrant(t *testing.T) {
 	}
 }
 
-// A reconciler that reads a pool from its cache right after the live read may find no pool, or an older version: the informers deliver the event later, and
-// the event must report the pool as changed again.
+// A reconciler that reads a pool from its cache right after the live read may find no
+// pool, or an older version: the informers deliver the event later, and the event must
+// report the pool as changed again.
 func TestAddReadPool_ConfirmedByItsEvent(t *testing.T) {
 	s := newTestState(t)
 	pool := s.nextPool("10.0.0.0-10.0.0.9")
@@ -1271,7 +1289,8 @@ func TestAddReadPool_ConfirmedByItsEvent(t *testing.T) {
 	}
 }
 
-// A new leader waits until it has observed the events of the last leader. The new leader may not know a pool that the last leader had only read live.
+// A new leader waits until it has observed the events of the last leader. The new leader
+// may not know a pool that the last leader had only read live.
 func TestAddReadPool_KeepsJournalEntriesUntilItsEvent(t *testing.T) {
 	s := newTestState(t)
 	next := s.nextPool("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.3")
@@ -1382,7 +1401,8 @@ func TestObservePool_UpdatesItsOrderedParts(t *testing.T) {
 	}
 }
 
-// Each write of a pool's status is such an event: an IPPool may have tens of thousands of parts, and the ledger serves no request meanwhile.
+// Each write of a pool's status is such an event: an IPPool may have tens of thousands of
+// parts, and the ledger serves no request meanwhile.
 func BenchmarkObservePool_ManyParts(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -1426,7 +1446,8 @@ func BenchmarkObservePool_ManyPins(b *testing.B) {
 	}
 }
 
-// The claim of a grant was fenced, and etcd was restored to a backup from before the fence: the fenced version will never be observed.
+// The claim of a grant was fenced, and etcd was restored to a backup from before the
+// fence: the fenced version will never be observed.
 func TestFence_IsRepeatedIfNotObserved(t *testing.T) {
 	s := newTestState(t)
 	s.observeStored("a", "", journal.Token{})
@@ -1446,7 +1467,8 @@ func TestFence_IsRepeatedIfNotObserved(t *testing.T) {
 	}
 }
 
-// The loser of a conflict may request the part of its range that has no second owner. While the response may not be stored, the loser keeps that part.
+// The loser of a conflict may request the part of its range that has no second owner.
+// While the response may not be stored, the loser keeps that part.
 func TestConflict_LoserMayRequestItsPart(t *testing.T) {
 	for name, stored := range map[string]bool{"stored": true, "withdrawn": false} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// TakeOver makes the state a new leader's state: the entries of the journal become open grants, and are never granted again. The state grants only after
-// StartGranting.
+// TakeOver makes the state a new leader's state: the entries of the journal become open
+// grants, and are never granted again. The state grants only after StartGranting.
 func (s *State) TakeOver(v journal.Revision) {
 	s.dropGrants()
 	s.commitsBegun, s.commitsLanded, s.lazyCommitDue = 0, 0, true
@@ -34,7 +34,8 @@ func (s *State) TakeOver(v journal.Revision) {
 	}
 }
 
-// correctDomain moves an owner into the routing domain of its grant: this replica has first observed the claim with another record.
+// correctDomain moves an owner into the routing domain of its grant: this replica has
+// first observed the claim with another record.
 func (s *State) correctDomain(c *claim, space string) {
 	if c.Space, c.SpaceGranted = space, true; c.holding != nil && c.holding.space != space {
 		s.detachClaim(c, time.Time{}, time.Time{})
@@ -42,7 +43,8 @@ func (s *State) correctDomain(c *claim, space string) {
 	}
 }
 
-// claimsByToken returns the claims that own a range and carry the token of an entry: token -> claim.
+// claimsByToken returns the claims that own a range and carry the token of an entry:
+// token -> claim.
 func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim {
 	found := make(map[journal.Token]*claim, len(entries))
 	for _, entry := range entries {
@@ -56,9 +58,11 @@ func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim 
 	return found
 }
 
-// inheritGrant adds a grant of an earlier leader. A repeated create has several grants of one holding (repeatableHolding). These grants share one holding here
-// too: an inherited holding of the same named claim, or the holding of the claim itself if the claim was observed before the take-over. A grant without a
-// name gets a holding of its own, as its claim is not known.
+// inheritGrant adds a grant of an earlier leader. A repeated create has several grants of
+// one holding (repeatableHolding). These grants share one holding here too: an inherited
+// holding of the same named claim, or the holding of the claim itself if the claim was
+// observed before the take-over. A grant without a name gets a holding of its own, as its
+// claim is not known.
 func (s *State) inheritGrant(g *OpenGrant) {
 	domain := s.space(g.Space)
 	for owned := range domain.core.OwnedIn(g.Ranges[0]) { // all ranges of a holding have one owner: the first range is enough
@@ -86,8 +90,9 @@ func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
 	return g.Resource == other.Resource && g.Namespace == other.Namespace && g.NameHash == other.NameHash && g.NameHash != 0 && g.UID == other.UID
 }
 
-// StartGranting lets the state grant. The life of inherited grants begins anew. Claims that may need a write are reported as changed: claims without a range
-// now, claims with a range by the commit that confirms them.
+// StartGranting lets the state grant. The life of inherited grants begins anew. Claims
+// that may need a write are reported as changed: claims without a range now, claims with
+// a range by the commit that confirms them.
 func (s *State) StartGranting(now time.Time) {
 	s.granting, s.grantingSince, s.earlierWritesEnded = true, now, false
 	for _, g := range s.grants {
@@ -107,7 +112,8 @@ func (s *State) StartGranting(now time.Time) {
 	}
 }
 
-// StepDown makes the state a follower's state: it still observes objects, but its grants belong to the next leader.
+// StepDown makes the state a follower's state: it still observes objects, but its grants
+// belong to the next leader.
 func (s *State) StepDown() {
 	s.granting = false
 	s.unconfirmed = nil
@@ -133,5 +139,6 @@ func (s *State) dropGrants() {
 	s.notifyWaiters(&NotServingError{Reason: "another replica took the journal over"})
 }
 
-// StopGranting makes the state deny further requests. Queued grants still belong to the last commit.
+// StopGranting makes the state deny further requests. Queued grants still belong to the
+// last commit.
 func (s *State) StopGranting() { s.granting = false }

@@ -35,7 +35,8 @@ func (s *State) checkUsage() error {
 	return nil
 }
 
-// Usage counts the granted addresses until the claim is observed or the grant ends, and reports the pool as changed each time.
+// Usage counts the granted addresses until the claim is observed or the grant ends, and
+// reports the pool as changed each time.
 func TestUsage_CountsGrantedAddresses(t *testing.T) {
 	s := newTestState(t)
 	expect := func(granted, available int64) {
@@ -58,7 +59,8 @@ func TestUsage_CountsGrantedAddresses(t *testing.T) {
 	}
 	expect(0, 7)
 
-	// A moved range that is granted to its returning claim stays allocated when the grant ends.
+	// A moved range that is granted to its returning claim stays allocated when the grant
+	// ends.
 	s.observeStored("a", g.Ranges[0].String(), g.Token, markedMoved)
 	s.observeDeleted("a")
 	s.DecideMoved(s.now, "a", true)
@@ -74,7 +76,8 @@ func TestUsage_CountsGrantedAddresses(t *testing.T) {
 	expect(0, 7)
 }
 
-// The denial of a full pool counts the addresses that are promised to creates in progress, and has the time from which the first may be free again.
+// The denial of a full pool counts the addresses that are promised to creates in
+// progress, and has the time from which the first may be free again.
 func TestExhausted_CountsPromisedAddresses(t *testing.T) {
 	s := newTestState(t)
 	expect := func(want string) {

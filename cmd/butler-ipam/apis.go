@@ -27,7 +27,8 @@ type api struct {
 	webhooks    webhooks.API
 }
 
-// clusterAPI is the name of the API of Cluster API. Cluster API installs the CRDs of this API.
+// clusterAPI is the name of the API of Cluster API. Cluster API installs the CRDs of this
+// API.
 const clusterAPI = "clusterapi"
 
 // allAPIs lists the APIs that this release can serve.
@@ -133,7 +134,8 @@ func (a apis) haveClusters() bool {
 	return slices.ContainsFunc(a, func(one api) bool { return one.name == "metal3" || one.name == clusterAPI })
 }
 
-// webhooks returns the webhooks of the APIs in the list, and the webhooks of the remaining APIs of allAPIs.
+// webhooks returns the webhooks of the APIs in the list, and the webhooks of the
+// remaining APIs of allAPIs.
 func (a apis) webhooks() (served, others []webhooks.API) {
 	for _, one := range allAPIs {
 		if a.has(one.name) {

@@ -12,7 +12,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/console/server"
 )
 
-// consoleCommand is the first argument with which the process runs the console instead of the manager.
+// consoleCommand is the first argument with which the process runs the console instead of
+// the manager.
 const consoleCommand = "console"
 
 const consoleUsage = `butler-ipam console serves web pages about pools, claims and addresses, by HTTPS, to persons with a token of the cluster.
@@ -31,7 +32,8 @@ type consoleOptions struct {
 	logFormat, logLevel string
 }
 
-// parseConsoleOptions reads the command line, and the environment for absent flags. The error for --help is flag.ErrHelp.
+// parseConsoleOptions reads the command line, and the environment for absent flags. The
+// error for --help is flag.ErrHelp.
 func parseConsoleOptions(args []string, getenv func(string) string, output io.Writer) (*consoleOptions, error) {
 	o := &consoleOptions{}
 	flags := flag.NewFlagSet("butler-ipam console", flag.ContinueOnError)

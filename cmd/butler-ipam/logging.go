@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newLogger returns a logger to standard error. Levels are the levels of logr: V(1) is debug.
+// newLogger returns a logger to standard error. Levels are the levels of logr: V(1) is
+// debug.
 func newLogger(format, level string) (logr.Logger, error) {
 	encoding := zap.NewProductionEncoderConfig()
 	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -36,10 +37,12 @@ func newLogger(format, level string) (logr.Logger, error) {
 	return zapr.NewLogger(zap.New(withoutProbes{zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), least)})), nil
 }
 
-// withoutProbes drops the log lines of controller-runtime about failed probes. Package server logs each change of a check, with the reason.
+// withoutProbes drops the log lines of controller-runtime about failed probes. Package
+// server logs each change of a check, with the reason.
 type withoutProbes struct{ zapcore.Core }
 
-// With encodes the fields when a line is written: controller-runtime adds fields to each reconciliation, and few reconciliations log.
+// With encodes the fields when a line is written: controller-runtime adds fields to each
+// reconciliation, and few reconciliations log.
 func (c withoutProbes) With(fields []zapcore.Field) zapcore.Core {
 	return withoutProbes{zapcore.NewLazyWith(c.Core, fields)}
 }
@@ -51,7 +54,8 @@ func (c withoutProbes) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zap
 	return c.Core.Check(entry, to)
 }
 
-// warningFilter drops the API server's warnings about the finalizer names of Metal3 and Cluster API. Other software depends on these names.
+// warningFilter drops the API server's warnings about the finalizer names of Metal3 and
+// Cluster API. Other software depends on these names.
 type warningFilter struct {
 	rest.WarningHandlerWithContext
 }

@@ -51,10 +51,12 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// takeOverAfter is how long the journal stays unchanged before another replica becomes the leader.
+// takeOverAfter is how long the journal stays unchanged before another replica becomes
+// the leader.
 const takeOverAfter = 4 * time.Second
 
-// stopLimit bounds the time from SIGTERM to the end of the process, in addition to the shutdown delay.
+// stopLimit bounds the time from SIGTERM to the end of the process, in addition to the
+// shutdown delay.
 const stopLimit = 10 * time.Second
 
 func main() {
@@ -89,7 +91,8 @@ func exitOnUsage(err error) {
 	}
 }
 
-// mustLogger returns the logger for the flags, and sets the logger of the libraries. It ends the process if the flags are invalid.
+// mustLogger returns the logger for the flags, and sets the logger of the libraries. It
+// ends the process if the flags are invalid.
 func mustLogger(format, level string) logr.Logger {
 	log, err := newLogger(format, level)
 	exitOnUsage(err)
@@ -106,8 +109,10 @@ func end(log logr.Logger, err error) {
 	}
 }
 
-// run runs the manager until ctx ends. If ctx ends before the informers have synced, run returns without waiting for the manager: this replica does not lead
-// and has no journal to hand over, and controller-runtime would wait for its informers even after the end of ctx.
+// run runs the manager until ctx ends. If ctx ends before the informers have synced, run
+// returns without waiting for the manager: this replica does not lead and has no journal
+// to hand over, and controller-runtime would wait for its informers even after the end of
+// ctx.
 func run(ctx context.Context, o *options, log logr.Logger) error {
 	filled, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- runManager(ctx, o, log, func() { close(filled) }) }()
@@ -235,8 +240,9 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 	return client.New(kube, options)
 }
 
-// newLedger returns the ledger with the journal on the Lease. The ledger calls changed with the keys of changed claims and pools, and leading when this replica
-// becomes the leader, and full when the journal has no room.
+// newLedger returns the ledger with the journal on the Lease. The ledger calls changed
+// with the keys of changed claims and pools, and leading when this replica becomes the
+// leader, and full when the journal has no room.
 func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), leading func(map[string]uint64), full func(string), log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(apiserver.ConfigForCalls(kube), o.namespace, takeOverAfter)
 	if err != nil {
@@ -262,7 +268,8 @@ func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.
 	}), nil
 }
 
-// newWatcher adds a watch of Clusters to the manager. It returns nil if no served API has objects that belong to Clusters.
+// newWatcher adds a watch of Clusters to the manager. It returns nil if no served API has
+// objects that belong to Clusters.
 func newWatcher(mgr manager.Manager, o *options, log logr.Logger) (*clusters.Watcher, error) {
 	if !o.apis.haveClusters() {
 		return nil, nil
@@ -274,7 +281,8 @@ func newWatcher(mgr manager.Manager, o *options, log logr.Logger) (*clusters.Wat
 	return watcher, mgr.Add(watcher)
 }
 
-// connectParts creates the ledger, the feed, the reconcilers and the webhooks, and adds them to the manager.
+// connectParts creates the ledger, the feed, the reconcilers and the webhooks, and adds
+// them to the manager.
 func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *apiserver.Clock, probes *server.Probes, filled func(), log logr.Logger) (*ledger.Ledger, error) {
 	identity := journal.NewIdentity(o.identity, o.advertise)
 	served := o.apis.reconcilers()
@@ -363,7 +371,8 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 	}))
 }
 
-// watchAddressesInUse adds the watches of the addresses that Nodes, Machines and Services of the cluster use.
+// watchAddressesInUse adds the watches of the addresses that Nodes, Machines and Services
+// of the cluster use.
 func watchAddressesInUse(ctx context.Context, mgr manager.Manager, o *options, l *ledger.Ledger, recorder record.EventRecorder, log logr.Logger) (*inuse.Watcher, error) {
 	cluster, err := platform.NewCluster(mgr)
 	if err != nil {
@@ -375,15 +384,16 @@ func watchAddressesInUse(ctx context.Context, mgr manager.Manager, o *options, l
 	return inuse.Register(ctx, mgr, inuse.Options{Ledger: l, Platform: cluster, NetworkPools: o.apis.has("butler"), Recorder: recorder, Log: log})
 }
 
-// flushHistory stores the pending history records of this replica in AllocationHistories before the process ends. The rights are in
-// config/rbac/history_role.yaml.
+// flushHistory stores the pending history records of this replica in AllocationHistories
+// before the process ends. The rights are in config/rbac/history_role.yaml.
 func flushHistory(ctx context.Context, recorded *history.Recorder) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit/2)
 	defer cancel()
 	recorded.Flush(ctx)
 }
 
-// newMovedRecords returns the store of the records of moved ranges in the manager's namespace. The right is in config/rbac/journal_role.yaml.
+// newMovedRecords returns the store of the records of moved ranges in the manager's
+// namespace. The right is in config/rbac/journal_role.yaml.
 func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store, error) {
 	kube := apiserver.ConfigForCalls(mgr.GetConfig())
 	kube.Timeout = apiserver.CallTimeout
@@ -396,7 +406,8 @@ func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// eventJournalFull is the reason of an event on the journal's Lease: creates or pool updates are denied, as the journal has no room for their grants.
+// eventJournalFull is the reason of an event on the journal's Lease: creates or pool
+// updates are denied, as the journal has no room for their grants.
 const eventJournalFull = "JournalFull"
 
 // journalReference returns the journal's Lease as the subject of an event.
@@ -404,7 +415,8 @@ func journalReference(namespace string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: namespace, Name: journal.LeaseName}
 }
 
-// newRecorder returns a recorder that writes one event at a time. Under load, events wait or are dropped, and do not delay admission calls and writes.
+// newRecorder returns a recorder that writes one event at a time. Under load, events wait
+// or are dropped, and do not delay admission calls and writes.
 func newRecorder(ctx context.Context, mgr manager.Manager) (record.EventRecorder, error) {
 	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// metricsOptions configures the server of /metrics. By default the server uses TLS and requires a bearer token with the right to get /metrics. The API server
-// reviews the token and the right.
+// metricsOptions configures the server of /metrics. By default the server uses TLS and
+// requires a bearer token with the right to get /metrics. The API server reviews the
+// token and the right.
 func metricsOptions(o *options, source certificates.Source) metricsserver.Options {
 	metrics := metricsserver.Options{BindAddress: o.metricsBind}
 	if o.metricsSecure {

@@ -20,7 +20,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// minGrantLife is the lower bound of --grant-expiry. The API server abandons a create at most 34 s after the grant.
+// minGrantLife is the lower bound of --grant-expiry. The API server abandons a create at
+// most 34 s after the grant.
 const minGrantLife = 45 * time.Second
 
 // maxHistoryDays bounds the retention of AllocationHistories: 20 years.
@@ -71,7 +72,8 @@ command line takes precedence.
 
 `
 
-// parseOptions reads the command line, and the environment for absent flags. The error for --help is flag.ErrHelp.
+// parseOptions reads the command line, and the environment for absent flags. The error
+// for --help is flag.ErrHelp.
 func parseOptions(args []string, getenv func(string) string, output io.Writer) (*options, error) {
 	o := &options{apis: allAPIs}
 	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)

@@ -43,7 +43,8 @@ func TestREADME_Findings(t *testing.T) {
 	}
 }
 
-// The check expects each webhook of config/webhook: if one is missing, the check reports exactly one finding.
+// The check expects each webhook of config/webhook: if one is missing, the check reports
+// exactly one finding.
 func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
 	text, err := os.ReadFile("../../config/webhook/manifests.yaml")
 	if err != nil {

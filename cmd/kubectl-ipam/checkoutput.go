@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// maxOfKind bounds the findings of a kind in the table format: hundreds of claims may wait for a missing pool.
+// maxOfKind bounds the findings of a kind in the table format: hundreds of claims may
+// wait for a missing pool.
 const maxOfKind = 10
 
 // printHealth prints the outcome of a check in the format of the flags.
@@ -55,8 +56,8 @@ func findingList(items []report.Finding) list[report.Finding] {
 	}
 }
 
-// healthText formats the outcome of a check as text. Severities are words in addition to signs: a terminal may have no colours, and a screen reader may omit
-// signs.
+// healthText formats the outcome of a check as text. Severities are words in addition to
+// signs: a terminal may have no colours, and a screen reader may omit signs.
 func healthText(item report.Health, terminal bool, claims, pools int) string {
 	passed, signs := "ok", map[health.Severity]string{health.SeverityError: "ERROR", health.SeverityWarning: "WARNING"}
 	if terminal {

@@ -64,7 +64,8 @@ func (a *app) newClaims() *cobra.Command {
 	return cmd
 }
 
-// poolFilter returns the filter of the flag --pool. If there is no pool of this name, the filter selects the claims that name the pool, if any.
+// poolFilter returns the filter of the flag --pool. If there is no pool of this name, the
+// filter selects the claims that name the pool, if any.
 func (a *app) poolFilter(i *inventory.Inventory, pool string) (func(*inventory.Claim) bool, error) {
 	if pool == "" {
 		return func(*inventory.Claim) bool { return true }, nil
@@ -86,7 +87,8 @@ func (a *app) poolFilter(i *inventory.Inventory, pool string) (func(*inventory.C
 	return waits, nil
 }
 
-// checkTenant returns an error for a tenant that is not written as namespace/name. The error names the tenants with this name.
+// checkTenant returns an error for a tenant that is not written as namespace/name. The
+// error names the tenants with this name.
 func checkTenant(i *inventory.Inventory, tenant string) error {
 	if tenant == "" || strings.Contains(tenant, "/") {
 		return nil

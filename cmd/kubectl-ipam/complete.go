@@ -17,7 +17,8 @@ import (
 // completion completes an argument or the value of a flag.
 type completion = func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective)
 
-// fileFlags are the flags whose values are files or directories. The shell completes them.
+// fileFlags are the flags whose values are files or directories. The shell completes
+// them.
 var fileFlags = []string{"certificate-authority", "client-certificate", "client-key", "kubeconfig", "log", "manifests", "out", "tenant-map-file"}
 
 // completeFlags makes the shell offer no file names for the flags of a command that have
@@ -154,7 +155,8 @@ func (a *app) poolArguments(i *inventory.Inventory, prefix string) (list []strin
 	return list
 }
 
-// completeReserved completes a network in spec.reserved of the pool in the first argument.
+// completeReserved completes a network in spec.reserved of the pool in the first
+// argument.
 func (a *app) completeReserved(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -92,7 +92,8 @@ type tenantRange struct {
 	size    int64
 }
 
-// parseTenant parses the value of --tenant; no ranges for "". parseTenant denies two ranges of one purpose: the manager allocates one range of each.
+// parseTenant parses the value of --tenant; no ranges for "". parseTenant denies two
+// ranges of one purpose: the manager allocates one range of each.
 func parseTenant(text string) (ranges []tenantRange, err error) {
 	if text == "" {
 		return nil, nil
@@ -118,8 +119,9 @@ func sizesOf(ranges []tenantRange) (sizes []int64) {
 	return sizes
 }
 
-// soonFreeText returns the number of addresses of a pool that are promised to creates in progress, the number in cooldown, and the earliest end of a cooldown,
-// for the end of a sentence; "" without such addresses.
+// soonFreeText returns the number of addresses of a pool that are promised to creates in
+// progress, the number in cooldown, and the earliest end of a cooldown, for the end of a
+// sentence; "" without such addresses.
 func soonFreeText(i *inventory.Inventory, p *inventory.Pool) (text string) {
 	if granted := i.Usage(p.Key).Granted; granted > 0 {
 		text = fmt.Sprintf("; %d promised to creates in progress, those of failed creates for two more minutes", granted)

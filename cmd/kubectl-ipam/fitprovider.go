@@ -23,13 +23,15 @@ import (
 // defaultTenantsNamespace is the default of the manager's flag --tenants-namespace.
 const defaultTenantsNamespace = "butler-system"
 
-// tenantsNamespace returns the namespace of the ProviderConfigs and NetworkPools of tenants.
+// tenantsNamespace returns the namespace of the ProviderConfigs and NetworkPools of
+// tenants.
 func (a *app) tenantsNamespace() string {
 	return cmp.Or(a.overrides.Context.Namespace, defaultTenantsNamespace)
 }
 
-// fitProvider prints how many tenants fit into the NetworkPools of a ProviderConfig. tenant contains the ranges of a tenant; nil means the ranges that the
-// manager allocates.
+// fitProvider prints how many tenants fit into the NetworkPools of a ProviderConfig.
+// tenant contains the ranges of a tenant; nil means the ranges that the manager
+// allocates.
 func (a *app) fitProvider(ctx context.Context, provider string, tenant []tenantRange) error {
 	if a.domainSet {
 		return errors.New("--domain and --provider: use one of them; the ProviderConfig names the pools")
@@ -62,8 +64,9 @@ func (a *app) fitProvider(ctx context.Context, provider string, tenant []tenantR
 	return a.printProviderFit(f)
 }
 
-// newProviderFit counts the tenants that fit into the NetworkPools of a ProviderConfig. namespace is the namespace of the NetworkPools. Order and sizes come
-// from the function with which the manager plans the first blocks of a TenantCluster.
+// newProviderFit counts the tenants that fit into the NetworkPools of a ProviderConfig.
+// namespace is the namespace of the NetworkPools. Order and sizes come from the function
+// with which the manager plans the first blocks of a TenantCluster.
 func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespace string, tenant []tenantRange) (report.ProviderFit, error) {
 	provider := &report.Object{Kind: "ProviderConfig", Namespace: c.Namespace, Name: c.Name}
 	f := report.ProviderFit{APIVersion: report.APIVersion, Kind: report.KindProviderFit, Provider: provider, Next: []report.TenantRange{}, Pools: []report.ProviderPool{}}
@@ -111,8 +114,9 @@ func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespac
 	return f, nil
 }
 
-// initialBlocks returns the blocks that the manager allocates for a new TenantCluster, in the order of allocation. If tenant is not empty, its sizes replace
-// the sizes of the policy, and only its types are returned.
+// initialBlocks returns the blocks that the manager allocates for a new TenantCluster, in
+// the order of allocation. If tenant is not empty, its sizes replace the sizes of the
+// policy, and only its types are returned.
 func initialBlocks(policy tenantplan.Policy, pools map[string]*butlerv1.NetworkPool, tenant []tenantRange) ([]tenantplan.MissingBlock, error) {
 	sizes := map[butlerv1.IPAllocationType]int32{}
 	for _, r := range tenant {
@@ -135,7 +139,8 @@ func initialBlocks(policy tenantplan.Policy, pools map[string]*butlerv1.NetworkP
 	return slices.DeleteFunc(blocks, func(b tenantplan.MissingBlock) bool { return sizes[b.Kind] == 0 }), nil
 }
 
-// newProviderPool returns a pool of a ProviderConfig with the number of tenants that fit without the other pools.
+// newProviderPool returns a pool of a ProviderConfig with the number of tenants that fit
+// without the other pools.
 func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantplan.MissingBlock) (report.ProviderPool, error) {
 	item := report.ProviderPool{Object: *report.NewObject(k), Sizes: map[string]int64{}, FitsText: "0"}
 	p := i.Pool(k)
@@ -171,7 +176,8 @@ func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantpla
 	return item, err
 }
 
-// priorityOf returns the priority of a pool of a ProviderConfig: the lowest number, if the ProviderConfig names the pool several times.
+// priorityOf returns the priority of a pool of a ProviderConfig: the lowest number, if
+// the ProviderConfig names the pool several times.
 func priorityOf(c *butlerv1.ProviderConfig, pool string) int32 {
 	var numbers []int32
 	for _, ref := range c.Spec.Network.PoolRefs {
@@ -233,7 +239,8 @@ func sizesText(sizes map[string]int64) string {
 // manyFit is the number from which tenants that fit are counted as a power of two.
 const manyFit = 1 << 53
 
-// explainProviderFit returns a sentence with the number of tenants that fit, and the pools of the next tenant.
+// explainProviderFit returns a sentence with the number of tenants that fit, and the
+// pools of the next tenant.
 func explainProviderFit(f report.ProviderFit) string {
 	switch {
 	case f.Fits == 0 && f.WaitsFor != nil:

@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 )
 
-// evil is a text that a terminal obeys: it sets the title, changes the colour, writes over the line, begins a new line, and reverses the text.
+// evil is a text that a terminal obeys: it sets the title, changes the colour, writes
+// over the line, begins a new line, and reverses the text.
 const evil = "=x\x1b]0;owned\x07\x1b[31m\rfree\nnext\u202eline\u009b2J"
 
 // checkTerminal reports what a terminal would obey in an output with a number of lines.
@@ -33,7 +34,8 @@ func checkTerminal(t *testing.T, what, out string, lines int) {
 	}
 }
 
-// No text of an author reaches a terminal as a control character, in no output of a command, and no text begins a line of its own.
+// No text of an author reaches a terminal as a control character, in no output of a
+// command, and no text begins a line of its own.
 func TestOutput_ControlCharacters(t *testing.T) {
 	var out, errs bytes.Buffer
 	a := newApp(streams{out: &out, err: &errs})
@@ -84,7 +86,8 @@ func printTo(a *app, text string) error {
 	return err
 }
 
-// Programs get the values that authors wrote: JSON and YAML as they are, CSV behind the prefix of cells that a spreadsheet would compute.
+// Programs get the values that authors wrote: JSON and YAML as they are, CSV behind the
+// prefix of cells that a spreadsheet would compute.
 func TestOutput_ValuesForPrograms(t *testing.T) {
 	var out bytes.Buffer
 	a := newApp(streams{out: &out, err: &out})

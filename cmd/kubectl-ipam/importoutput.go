@@ -79,10 +79,12 @@ func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 	return item
 }
 
-// shownColumns bounds the ignored columns in a warning: a file of another tool can have hundreds.
+// shownColumns bounds the ignored columns in a warning: a file of another tool can have
+// hundreds.
 const shownColumns = 8
 
-// warnIgnored prints a warning about the columns of a file that have content and no meaning.
+// warnIgnored prints a warning about the columns of a file that have content and no
+// meaning.
 func (a *app) warnIgnored(file *addressfile.File) {
 	if len(file.Ignored) == 0 {
 		return
@@ -189,7 +191,8 @@ func summarize(item importItem, plan *exchange.Plan) (parts []string) {
 	return parts
 }
 
-// listImported prints the claims and reservations: with -o wide every line, otherwise shownLines.
+// listImported prints the claims and reservations: with -o wide every line, otherwise
+// shownLines.
 func (a *app) listImported(text *strings.Builder, item importItem) {
 	var lines []string
 	for _, r := range item.Reservations {
@@ -211,7 +214,8 @@ func (a *app) listImported(text *strings.Builder, item importItem) {
 	}
 }
 
-// rowsText returns row numbers with consecutive rows as a range: "rows 3-7, 12". A list of more than shownLines parts ends with a count.
+// rowsText returns row numbers with consecutive rows as a range: "rows 3-7, 12". A list
+// of more than shownLines parts ends with a count.
 func rowsText(rows []int) string {
 	var parts []string
 	for n := 0; n < len(rows); n++ {

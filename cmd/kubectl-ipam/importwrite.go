@@ -26,15 +26,19 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// fieldManager is the name under which the API server records the fields that import writes.
+// fieldManager is the name under which the API server records the fields that import
+// writes.
 const fieldManager = "kubectl-ipam"
 
-// parallelCreates bounds the concurrent creates of import. The manager commits the grants of concurrent creates in one write.
+// parallelCreates bounds the concurrent creates of import. The manager commits the grants
+// of concurrent creates in one write.
 const parallelCreates = 8
 
-// apply writes a plan to the cluster: first the pool, then the claims. The order has two reasons:
+// apply writes a plan to the cluster: first the pool, then the claims. The order has two
+// reasons:
 //
-//   - the update of the pool is one write: if a webhook denies a reservation, apply has written nothing
+//   - the update of the pool is one write: if a webhook denies a reservation, apply has
+//     written nothing
 //   - an IPPool keeps an address for a claim before apply creates the claim
 func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
 	config, err := a.config()
@@ -65,10 +69,11 @@ func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
 	return fmt.Errorf("%s; the same command does the rest: %w", done, err)
 }
 
-// updatePool writes the reservations of a plan with a JSON patch, which replaces the list and fails if spec has changed since the plan was made. The
-// alternatives are worse:
+// updatePool writes the reservations of a plan with a JSON patch, which replaces the list
+// and fails if spec has changed since the plan was made. The alternatives are worse:
 //
-//   - server-side apply would make the plugin the field manager of the whole list, although Git or a person may manage the list
+//   - server-side apply would make the plugin the field manager of the whole list,
+//     although Git or a person may manage the list
 //   - an update would fail after each update of the status
 func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Plan) error {
 	type operation struct {
@@ -102,8 +107,9 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 	return err
 }
 
-// createClaims creates claims and returns the number of created claims. It does not use server-side apply: if an object with the name of a claim exists by now,
-// the create fails and the object stays unchanged.
+// createClaims creates claims and returns the number of created claims. It does not use
+// server-side apply: if an object with the name of a claim exists by now, the create
+// fails and the object stays unchanged.
 func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
 	p := newProgress(a.raw.err, time.Now)
 	text := func() string {
@@ -139,7 +145,8 @@ func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims 
 	return created, err
 }
 
-// manifestOf returns an object without status and without the metadata that the API server and the manager set.
+// manifestOf returns an object without status and without the metadata that the API
+// server and the manager set.
 func manifestOf(o metav1.Object) map[string]any {
 	text, err := json.Marshal(o)
 	var manifest map[string]any
@@ -164,8 +171,8 @@ func manifestOf(o metav1.Object) map[string]any {
 	return manifest
 }
 
-// writeManifests writes the objects of a plan as files. kubectl applies the files of a directory in the order of their names, so the file of the pool is the
-// first.
+// writeManifests writes the objects of a plan as files. kubectl applies the files of a
+// directory in the order of their names, so the file of the pool is the first.
 func writeManifests(directory string, plan *exchange.Plan) error {
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err

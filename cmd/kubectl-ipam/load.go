@@ -69,7 +69,8 @@ func (a *app) warn(format string, values ...any) {
 	_, _ = fmt.Fprintln(a.err, "warning:", safetext.Line(fmt.Sprintf(format, values...)))
 }
 
-// warnOfHiddenOwners prints a warning about a pool whose addresses are owned by claims that the user may not list.
+// warnOfHiddenOwners prints a warning about a pool whose addresses are owned by claims
+// that the user may not list.
 func (a *app) warnOfHiddenOwners(i *inventory.Inventory, p *inventory.Pool) {
 	if note := i.NoteOfHiddenOwners(p); note != "" {
 		a.warn("%s: %s", inventory.TitleOf(p.Key), note)

@@ -1,5 +1,7 @@
-// Command kubectl-ipam shows pools, address maps, free ranges, owners of addresses, claims, the number of claims that still fit, the effect of a change of a
-// pool, and defects. It also imports and exports the addresses of a pool. kubectl runs the command for "kubectl ipam". See README.md.
+// Command kubectl-ipam shows pools, address maps, free ranges, owners of addresses,
+// claims, the number of claims that still fit, the effect of a change of a pool, and
+// defects. It also imports and exports the addresses of a pool. kubectl runs the command
+// for "kubectl ipam". See README.md.
 package main
 
 import (
@@ -19,7 +21,8 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// Exit codes. Commands with findings (annotationFindings) use the exit codes of kubectl diff.
+// Exit codes. Commands with findings (annotationFindings) use the exit codes of kubectl
+// diff.
 const (
 	exitFindings = 1 // commands with findings: there are findings; other commands: an error
 	exitFailed   = 2 // commands with findings: an error

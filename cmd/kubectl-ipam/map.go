@@ -18,7 +18,8 @@ const (
 	mapWidth  = 32 // signs in a row
 	mapBits   = 10 // binary logarithm of the bound of the signs of a map
 	groupSize = 8  // signs between two blanks
-	// gridLimit is the largest shift with which a map is a grid by default. A sign of a grid has 1<<shift addresses.
+	// gridLimit is the largest shift with which a map is a grid by default. A sign of a
+	// grid has 1<<shift addresses.
 	gridLimit = 3
 )
 
@@ -70,7 +71,8 @@ contains all addresses that are neither free nor reserved.`,
 	return cmd
 }
 
-// mapNetwork returns the network of a map, and the ranges that the pool offers in the network. Without --in, this is the first network of the pool.
+// mapNetwork returns the network of a map, and the ranges that the pool offers in the
+// network. Without --in, this is the first network of the pool.
 func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered []allocator.Range, err error) {
 	if len(p.Ranges) == 0 {
 		return network, nil, fmt.Errorf("pool %s offers no address", inventory.NameOf(p.Key))
@@ -87,7 +89,8 @@ func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered 
 	return network, offered, nil
 }
 
-// otherNetworks returns the networks of a pool that a map without --in does not show; none with --in.
+// otherNetworks returns the networks of a pool that a map without --in does not show;
+// none with --in.
 func otherNetworks(p *inventory.Pool, in string) []string {
 	if in != "" {
 		return nil
@@ -95,7 +98,8 @@ func otherNetworks(p *inventory.Pool, in string) []string {
 	return report.NetworkTexts(p.Networks()[1:])
 }
 
-// otherNetworksLine describes the networks that a map does not show; "" without such networks.
+// otherNetworksLine describes the networks that a map does not show; "" without such
+// networks.
 func otherNetworksLine(others []string) string {
 	if len(others) == 0 {
 		return ""
@@ -106,7 +110,8 @@ func otherNetworksLine(others []string) string {
 // gridStart returns the part of a network that a grid shows without --in:
 //
 //   - the network, if its grid has at most 1<<gridLimit addresses per sign
-//   - otherwise the smallest part with every address that is neither free nor reserved, but at least 1<<mapBits addresses
+//   - otherwise the smallest part with every address that is neither free nor reserved,
+//     but at least 1<<mapBits addresses
 func gridStart(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) allocator.Range {
 	if shiftFor(network) <= gridLimit {
 		return network
@@ -168,7 +173,8 @@ func oneSignIs(shift int) string {
 	return fmt.Sprintf("one sign is %d addresses", int64(1)<<shift)
 }
 
-// headline returns the counts of the addresses of a map. shown is the text for the network.
+// headline returns the counts of the addresses of a map. shown is the text for the
+// network.
 func headline(i *inventory.Inventory, p *inventory.Pool, shown string, segments []state.Segment) string {
 	parts := append([]string{shown}, report.Counts(segments)...)
 	if u := i.Usage(p.Key); u.Granted > 0 && !i.KnowsGrants() {

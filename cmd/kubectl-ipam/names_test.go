@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// inventory.IsNamed accepts every name of a kind that kubectl accepts for the CustomResourceDefinition, and that kubectl get -o name prints.
+// inventory.IsNamed accepts every name of a kind that kubectl accepts for the
+// CustomResourceDefinition, and that kubectl get -o name prints.
 func TestNames_OfCustomResourceDefinitions(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/*.yaml")
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 // formats are the values of --output.
 var formats = []string{"table", "wide", "json", "yaml", "csv", "name"}
 
-// commandFormats lists the values of --output of the commands that do not take all formats.
+// commandFormats lists the values of --output of the commands that do not take all
+// formats.
 var commandFormats = map[string][]string{
 	"export": {"table", "csv", "yaml"}, "import": {"table", "wide", "json", "yaml"}, "ui": {"table"}, "version": {"table", "json", "yaml"},
 	"plan": {"table", "wide", "json", "yaml"},
@@ -49,7 +50,8 @@ var objectResources = []string{
 	novaedge.ResourceProxyVIP,
 }
 
-// kubectlName returns the line of an object with -o name: arguments of kubectl get, with the namespace, because names are not unique across namespaces.
+// kubectlName returns the line of an object with -o name: arguments of kubectl get, with
+// the namespace, because names are not unique across namespaces.
 func kubectlName(o report.Object) string {
 	text := strings.ToLower(o.Kind)
 	for _, resource := range objectResources {
@@ -70,14 +72,16 @@ type column[T any] struct {
 	value func(T) string
 }
 
-// csvColumn replaces a column in CSV, where numbers are decimal and times are in RFC 3339.
+// csvColumn replaces a column in CSV, where numbers are decimal and times are in RFC
+// 3339.
 type csvColumn[T any] struct {
 	name  string // of the replaced column
 	title string // "" for name
 	value func(T) string
 }
 
-// list is the output of a command: items as rows of a table, as JSON, YAML or CSV, or as names.
+// list is the output of a command: items as rows of a table, as JSON, YAML or CSV, or as
+// names.
 type list[T any] struct {
 	kind    string // kind of the JSON document
 	columns []column[T]
@@ -183,7 +187,8 @@ func (l list[T]) cells(wide bool, cell func(column[T]) string) (cells []string) 
 	return cells
 }
 
-// dashed returns a text for a cell or a line of a table: "-" for an empty text, and visible control characters, line breaks included.
+// dashed returns a text for a cell or a line of a table: "-" for an empty text, and
+// visible control characters, line breaks included.
 func dashed(text string) string {
 	if text == "" {
 		return "-"

@@ -32,7 +32,8 @@ type tenureItem struct {
 	Until         *time.Time `json:"until,omitempty"` // absent if the history has no release
 }
 
-// past prints the owners of addresses from the log of the manager or from AllocationHistories: the owners at a time (historyrecord.ParsePeriod), or with at ""
+// past prints the owners of addresses from the log of the manager or from
+// AllocationHistories: the owners at a time (historyrecord.ParsePeriod), or with at ""
 // the owners in the whole history.
 func (a *app) past(ctx context.Context, argument, log, at string) error {
 	r, err := allocator.ParseRange(argument)
@@ -106,10 +107,12 @@ func (a *app) readLog(log string) (historyrecord.History, error) {
 	return history, nil
 }
 
-// historyPage is the number of AllocationHistories in a page of a list. An AllocationHistory has up to 90 kB.
+// historyPage is the number of AllocationHistories in a page of a list. An
+// AllocationHistory has up to 90 kB.
 const historyPage = 20
 
-// readHistoryObjects reads a history from AllocationHistories. It adds the allocations of stored claims that are older than the AllocationHistories.
+// readHistoryObjects reads a history from AllocationHistories. It adds the allocations of
+// stored claims that are older than the AllocationHistories.
 func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (historyrecord.History, error) {
 	objects, err := a.listHistoryObjects(ctx)
 	if err != nil {
@@ -142,7 +145,8 @@ func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (historyre
 	return historyrecord.NewHistory(records), nil
 }
 
-// listHistoryObjects lists the AllocationHistories of the manager's namespace; none if the API is not installed.
+// listHistoryObjects lists the AllocationHistories of the manager's namespace; none if
+// the API is not installed.
 func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.AllocationHistory, err error) {
 	config, err := a.config()
 	if err != nil {

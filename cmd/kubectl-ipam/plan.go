@@ -169,7 +169,8 @@ func (a *app) dryRunDeletion(ctx context.Context, pool inventory.Key) response {
 	return a.dryRun(ctx, "delete", pool, func(client *rest.RESTClient) *rest.Request { return client.Delete() })
 }
 
-// dryRun sends a request for a NetworkPool to the API server as a dry run, if the user has the right to the verb of the request.
+// dryRun sends a request for a NetworkPool to the API server as a dry run, if the user
+// has the right to the verb of the request.
 func (a *app) dryRun(ctx context.Context, verb string, pool inventory.Key, newRequest func(*rest.RESTClient) *rest.Request) response {
 	config, err := a.config()
 	if err != nil {

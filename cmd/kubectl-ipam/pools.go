@@ -72,8 +72,8 @@ func (a *app) poolList(i *inventory.Inventory) list[report.Pool] {
 // barWidth is the number of signs of a bar.
 const barWidth = 10
 
-// bar returns the allocated share of a pool. For a pool of more than 2^32 addresses bar returns the number of owned addresses, because the share would always
-// be 0 %.
+// bar returns the allocated share of a pool. For a pool of more than 2^32 addresses bar
+// returns the number of owned addresses, because the share would always be 0 %.
 func (a *app) bar(p report.Pool) string {
 	switch {
 	case p.Size == 0:

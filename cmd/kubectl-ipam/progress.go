@@ -11,11 +11,13 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 )
 
-// progressInterval is the time between two lines of a progress on a stream that is not a terminal, such as the log of a CI job.
+// progressInterval is the time between two lines of a progress on a stream that is not a
+// terminal, such as the log of a CI job.
 const progressInterval = 10 * time.Second
 
-// progress reports the progress of an operation that takes longer than cluster.Patience. On a terminal the report is one line, which each step overwrites. On
-// another stream a step is a line, and is printed if one of these holds:
+// progress reports the progress of an operation that takes longer than cluster.Patience.
+// On a terminal the report is one line, which each step overwrites. On another stream a
+// step is a line, and is printed if one of these holds:
 //
 //   - the last line is at least progressInterval old
 //   - another tenth of the total is done

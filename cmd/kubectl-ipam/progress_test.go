@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Without a terminal, a progress is a few lines without carriage returns: a line per tenth of a known total, or per 10 seconds.
+// Without a terminal, a progress is a few lines without carriage returns: a line per
+// tenth of a known total, or per 10 seconds.
 func TestProgress_NoTerminal(t *testing.T) {
 	cases := map[string]struct {
 		steps int

@@ -94,10 +94,12 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	return root
 }
 
-// flagsOfCommands are the persistent flags in the help of each command. The help of the root command lists all flags.
+// flagsOfCommands are the persistent flags in the help of each command. The help of the
+// root command lists all flags.
 var flagsOfCommands = []string{"all-namespaces", "context", "domain", "kubeconfig", "manager-namespace", "namespace", "no-headers", "output"}
 
-// withoutFlagsOfKubectl returns the usage of the flags that the commands read themselves, and refers to the further flags, which kubectl has too.
+// withoutFlagsOfKubectl returns the usage of the flags that the commands read themselves,
+// and refers to the further flags, which kubectl has too.
 func withoutFlagsOfKubectl(flags *pflag.FlagSet) string {
 	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, name := range flagsOfCommands {
@@ -132,7 +134,8 @@ func (a *app) newVersion() *cobra.Command {
 // flagRules maps types of flags to the rule for their values.
 var flagRules = map[string]string{"int": "write a whole number", "int64": "write a whole number", "bool": "write true or false", "duration": "write a duration such as 90s, 10m or 1h30m"}
 
-// explainFlagError replaces the error of the Go parser for the value of a flag by the rule for the value.
+// explainFlagError replaces the error of the Go parser for the value of a flag by the
+// rule for the value.
 func explainFlagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -166,7 +169,8 @@ func (a *app) isTerminal() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// forPrograms returns the stream for a document that programs read. Only on a terminal are its control characters visible.
+// forPrograms returns the stream for a document that programs read. Only on a terminal
+// are its control characters visible.
 func (a *app) forPrograms() io.Writer {
 	if a.isTerminal() {
 		return a.out
@@ -214,7 +218,8 @@ func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool
 	return found[0], nil
 }
 
-// namesNamespace reports whether an argument contains the namespace of an object that it names.
+// namesNamespace reports whether an argument contains the namespace of an object that it
+// names.
 func namesNamespace(k inventory.Key, argument string) bool {
 	return k.Namespace != "" && strings.HasSuffix(strings.ToLower("/"+argument), strings.ToLower("/"+inventory.NameOf(k)))
 }

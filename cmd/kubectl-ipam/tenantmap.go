@@ -18,11 +18,13 @@ const namesSlug = "slug"
 // tenantNames are the values of --tenant-names.
 var tenantNames = []string{"exact", namesSlug}
 
-// manyTenants is the number of unknown tenants from which the error of import names the flags for many tenants.
+// manyTenants is the number of unknown tenants from which the error of import names the
+// flags for many tenants.
 const manyTenants = 3
 
-// readTenantMap reads the tenant map with a name, and adds its rows to tenants. A tenant of --tenant-map keeps its value. The result lists all rows of the file, also
-// those that are not completed. A file that does not exist has no rows: explainTenants writes it.
+// readTenantMap reads the tenant map with a name, and adds its rows to tenants. A tenant
+// of --tenant-map keeps its value. The result lists all rows of the file, also those that
+// are not completed. A file that does not exist has no rows: explainTenants writes it.
 func readTenantMap(name string, tenants map[string]string) (listed []addressfile.TenantPair, err error) {
 	if name == "" {
 		return nil, nil
@@ -46,7 +48,8 @@ func readTenantMap(name string, tenants map[string]string) (listed []addressfile
 	return listed, nil
 }
 
-// explainTenants adds the remedy for many tenants to an error of exchange.NewPlan, and adds the tenants that the tenant map with a name lacks to this file.
+// explainTenants adds the remedy for many tenants to an error of exchange.NewPlan, and
+// adds the tenants that the tenant map with a name lacks to this file.
 func explainTenants(err error, name string, listed []addressfile.TenantPair) error {
 	var unresolved *exchange.TenantError
 	switch {
@@ -74,7 +77,8 @@ func explainTenants(err error, name string, listed []addressfile.TenantPair) err
 	return fmt.Errorf("%s: write namespace/name of the TenantCluster instead of %s/…, and run the command again", what, addressfile.Placeholder)
 }
 
-// writeTenantMap writes a tenant map. A file with this name is complete at each time: the new file replaces it.
+// writeTenantMap writes a tenant map. A file with this name is complete at each time: the
+// new file replaces it.
 func writeTenantMap(name string, pairs []addressfile.TenantPair) error {
 	var text strings.Builder
 	if err := addressfile.WriteTenantMap(&text, pairs); err != nil {

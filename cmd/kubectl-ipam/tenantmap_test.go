@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 )
 
-// A run with unknown tenants writes them to the tenant map, keeps what a person has written there, and reads it in the next run.
+// A run with unknown tenants writes them to the tenant map, keeps what a person has
+// written there, and reads it in the next run.
 func TestTenantMap_IsWrittenByTheFailingRun(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "tenants.csv")
 	run := func(flags map[string]string, unknown ...string) (map[string]string, error) {

@@ -25,7 +25,8 @@ const (
 	maxHeader     = 16 << 10
 	// stopTimeout bounds the responses in progress after an interrupt.
 	stopTimeout = 2 * time.Second
-	// installationLife is how long the health page caches the objects of the installation, so that reloads of the page do not load the API server.
+	// installationLife is how long the health page caches the objects of the
+	// installation, so that reloads of the page do not load the API server.
 	installationLife = 10 * time.Second
 )
 
@@ -120,7 +121,8 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 	return <-stopped
 }
 
-// loopbackAddress parses an address and returns an error if the address is not a loopback address.
+// loopbackAddress parses an address and returns an error if the address is not a loopback
+// address.
 func loopbackAddress(text string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {

@@ -141,10 +141,12 @@ func waitingText(c *inventory.Claim) string {
 	return inventory.TitleOf(c.Key) + " waits for addresses: " + dashed(cmp.Or(c.Reason, "the manager has not written a reason yet"))
 }
 
-// addressLike matches the beginning of an IPv4 address. Names of tenants and claims contain no colon, and neither a namespace nor a kind begins like an address.
+// addressLike matches the beginning of an IPv4 address. Names of tenants and claims
+// contain no colon, and neither a namespace nor a kind begins like an address.
 var addressLike = regexp.MustCompile(`^[0-9]+\.[0-9]|^[0-9a-fA-F]*:`)
 
-// isLikeAddress reports whether an argument is written like an address, a range or a network.
+// isLikeAddress reports whether an argument is written like an address, a range or a
+// network.
 func isLikeAddress(argument string) bool { return addressLike.MatchString(strings.TrimSpace(argument)) }
 
 func (a *app) inWhichDomain() string {

@@ -8,7 +8,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// who names the pool of an owner first, with what became of it. Other pools that offer the address are named apart.
+// who names the pool of an owner first, with what became of it. Other pools that offer
+// the address are named apart.
 func TestWho_PoolThatIsGone(t *testing.T) {
 	var out strings.Builder
 	a := &app{streams: streams{out: &out}}

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// createAttempt is the last attempt to create the address object of a claim, from its beginning.
+// createAttempt is the last attempt to create the address object of a claim, from its
+// beginning.
 type createAttempt struct {
 	claim  types.UID
 	name   string // of the address object
@@ -16,10 +17,12 @@ type createAttempt struct {
 	stored bool // false if the outcome of the create is unknown
 }
 
-// createAttempts records attempts whose address objects the informers do not show yet. The zero value is ready.
+// createAttempts records attempts whose address objects the informers do not show yet.
+// The zero value is ready.
 type createAttempts struct {
 	of sync.Map // claim's name -> attempt
-	// Facts that the present term has shown, so that a repeated attempt needs no live read:
+	// Facts that the present term has shown, so that a repeated attempt needs no live
+	// read:
 	//
 	//	claimStored   the API server has shown the claim stored and not being deleted. Its deletion is a later event, which this replica's informers deliver
 	//	readyToEnd    the claim is being deleted, no address object of the claim is stored or can still be stored, and the cooldown of the claim is recorded,

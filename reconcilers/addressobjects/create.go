@@ -24,8 +24,10 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// EnsureAddress returns the name of a claim's address object, and creates the object if it is missing. It returns a claims.RequeueError if the claim has to
-// wait: of 0 if the pool is missing or the claim is being deleted, since the next event of the pool or of the claim requeues the claim.
+// EnsureAddress returns the name of a claim's address object, and creates the object if
+// it is missing. It returns a claims.RequeueError if the claim has to wait: of 0 if the
+// pool is missing or the claim is being deleted, since the next event of the pool or of
+// the claim requeues the claim.
 func (a Claims[T, A]) EnsureAddress(ctx context.Context, d *claims.Deps, c T) (string, error) {
 	named, _ := metal3.ParseAddressAnnotation(c)
 	isWanted := func(o A) bool {
@@ -50,12 +52,14 @@ func (a Claims[T, A]) EnsureAddress(ctx context.Context, d *claims.Deps, c T) (s
 	return a.createAddress(ctx, d, c, want, isWanted)
 }
 
-// finalizerPause is how long an owned address object stays without a finalizer that a client removed: the client may be about to delete the object.
+// finalizerPause is how long an owned address object stays without a finalizer that a
+// client removed: the client may be about to delete the object.
 const finalizerPause = time.Second
 
-// takeOwnership adds owners and finalizer to an address object, so that the object stays while the claim is stored: also to an object created by another
-// client, restored without owners and finalizer, or created for an earlier claim with the claim's name. The address belongs to the claim even if the API
-// server denies the write.
+// takeOwnership adds owners and finalizer to an address object, so that the object stays
+// while the claim is stored: also to an object created by another client, restored
+// without owners and finalizer, or created for an earlier claim with the claim's name.
+// The address belongs to the claim even if the API server denies the write.
 func (a Claims[T, A]) takeOwnership(ctx context.Context, d *claims.Deps, c T, stored A) error {
 	if stored.GetDeletionTimestamp() != nil {
 		return nil
@@ -89,16 +93,18 @@ func (a Claims[T, A]) takeOwnership(ctx context.Context, d *claims.Deps, c T, st
 	return nil
 }
 
-// createAddress creates the address object of a claim. The name has a suffix if a foreign object has the name without suffix: names of several addresses can
-// be equal.
+// createAddress creates the address object of a claim. The name has a suffix if a foreign
+// object has the name without suffix: names of several addresses can be equal.
 //
-// No object is created for a claim that is being deleted. Each resource has its own informer, and after a change of the leader the informers may show the
-// deletion of an address object before the deletion of its claim. A claim that had an address object, or was known to an earlier leader, is therefore read
-// from the API server.
+// No object is created for a claim that is being deleted. Each resource has its own
+// informer, and after a change of the leader the informers may show the deletion of an
+// address object before the deletion of its claim. A claim that had an address object, or
+// was known to an earlier leader, is therefore read from the API server.
 //
-// The API server may store an address object that was sent much earlier, or by a replica that was frozen: a later leader may have created the object, deleted
-// it and released the claim meanwhile. Only the sender can detect a late create: createAddress compares the terms before and after the create, and deletes
-// the object if the claim is gone.
+// The API server may store an address object that was sent much earlier, or by a replica
+// that was frozen: a later leader may have created the object, deleted it and released
+// the claim meanwhile. Only the sender can detect a late create: createAddress compares
+// the terms before and after the create, and deletes the object if the claim is gone.
 func (a Claims[T, A]) createAddress(ctx context.Context, d *claims.Deps, c T, want A, isWanted func(A) bool) (string, error) {
 	if last := a.attempts.lastAttempt(c); last.stored {
 		if err := a.awaitObserved(ctx, d, c, last); err != nil {
@@ -162,8 +168,9 @@ func (a Claims[T, A]) isNameTaken(ctx context.Context, d *claims.Deps, o A, isWa
 	return err == nil && !isWanted(shown.(A))
 }
 
-// awaitObserved requeues a claim until the informers show the created address object. The informers never show an object that is deleted before they list:
-// then no event requeues the claim, and awaitObserved permits another create.
+// awaitObserved requeues a claim until the informers show the created address object. The
+// informers never show an object that is deleted before they list: then no event requeues
+// the claim, and awaitObserved permits another create.
 func (a Claims[T, A]) awaitObserved(ctx context.Context, d *claims.Deps, c T, attempt createAttempt) error {
 	if left := attempt.began.Add(liveReadPause).Sub(d.Now()); left > 0 {
 		return claims.RequeueError(min(left, liveReadPause))
@@ -186,8 +193,9 @@ func (a Claims[T, A]) existsLive(ctx context.Context, d *claims.Deps, c T) (bool
 	return err == nil && stored.GetUID() == c.GetUID() && stored.GetDeletionTimestamp() == nil, client.IgnoreNotFound(err)
 }
 
-// deleteIfClaimGone deletes an address object created by this replica if the claim is gone or being deleted. The error is never nil: without a failure it is
-// a claims.RequeueError.
+// deleteIfClaimGone deletes an address object created by this replica if the claim is
+// gone or being deleted. The error is never nil: without a failure it is a
+// claims.RequeueError.
 func (a Claims[T, A]) deleteIfClaimGone(ctx context.Context, d *claims.Deps, c T, created A) error {
 	stored, err := a.existsLive(ctx, d, c)
 	if err != nil {
@@ -203,8 +211,9 @@ func (a Claims[T, A]) deleteIfClaimGone(ctx context.Context, d *claims.Deps, c T
 	return claims.RequeueError(0)
 }
 
-// ReadPool reads the pool of a claim: copy before changing, since its status may list every owner. If the informers show the claim first, the pool is read
-// live: no event of the informers would requeue the claim.
+// ReadPool reads the pool of a claim: copy before changing, since its status may list
+// every owner. If the informers show the claim first, the pool is read live: no event of
+// the informers would requeue the claim.
 func ReadPool(ctx context.Context, d *claims.Deps, k ledger.Key, into client.Object) error {
 	err := d.Client.Get(ctx, feed.Request(k).NamespacedName, into, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
@@ -213,15 +222,18 @@ func ReadPool(ctx context.Context, d *claims.Deps, k ledger.Key, into client.Obj
 	return err
 }
 
-// hasUnknownOutcome reports whether a failed write may be stored all the same, now or later.
+// hasUnknownOutcome reports whether a failed write may be stored all the same, now or
+// later.
 func hasUnknownOutcome(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
 }
 
-// describeCreateError returns a *claims.DeniedError if the API server denies the creation of an address object for a lasting reason: a policy, a quota, a
-// missing right, or foreign objects with both names. All other errors are returned unchanged: creates that race for a quota get a conflict, and a client may
-// give up a claim whose status reports a failure.
+// describeCreateError returns a *claims.DeniedError if the API server denies the creation
+// of an address object for a lasting reason: a policy, a quota, a missing right, or
+// foreign objects with both names. All other errors are returned unchanged: creates that
+// race for a quota get a conflict, and a client may give up a claim whose status reports
+// a failure.
 func describeCreateError(err error) error {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the claims of the namespace are deleted as well
 		return err
@@ -237,7 +249,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])[:8]
 }
 
-// denied returns the error of a create or delete of an address object that the API server denies.
+// denied returns the error of a create or delete of an address object that the API server
+// denies.
 func denied(verb string, err error) error {
 	return &claims.DeniedError{Err: &metal3.AddressError{Verb: verb, Err: err}}
 }

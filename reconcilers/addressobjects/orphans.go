@@ -23,11 +23,14 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// DefaultOrphanAge is how long the leader observes an address object without its claim before deleting the object. A restore creates claim and address object
-// within minutes. The age counts from the first observation in the term, not from the creation time, which is of the API server's clock.
+// DefaultOrphanAge is how long the leader observes an address object without its claim
+// before deleting the object. A restore creates claim and address object within minutes.
+// The age counts from the first observation in the term, not from the creation time,
+// which is of the API server's clock.
 const DefaultOrphanAge = 10 * time.Minute
 
-// orphanTimes records since when address objects have been without their claim. The zero value is ready.
+// orphanTimes records since when address objects have been without their claim. The zero
+// value is ready.
 type orphanTimes struct {
 	mu   sync.Mutex
 	term time.Time // term of the observations: those of another leader are not known
@@ -52,7 +55,8 @@ func (o *orphanTimes) since(term time.Time, claim types.NamespacedName, address 
 	return first
 }
 
-// retain removes the records of a claim's address objects, except of the given ones, which are still without the claim.
+// retain removes the records of a claim's address objects, except of the given ones,
+// which are still without the claim.
 func (o *orphanTimes) retain(claim types.NamespacedName, addresses []client.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,8 +80,9 @@ func (a Claims[T, A]) CleanUp(ctx context.Context, d *claims.Deps, name types.Na
 	})
 }
 
-// DeleteStrays deletes address objects that name a stored claim, but have a pool or address that the claim does not have: objects of an earlier claim with
-// the claim's name, or of a backup.
+// DeleteStrays deletes address objects that name a stored claim, but have a pool or
+// address that the claim does not have: objects of an earlier claim with the claim's
+// name, or of a backup.
 func (a Claims[T, A]) DeleteStrays(ctx context.Context, d *claims.Deps, c T) (time.Duration, error) {
 	name := client.ObjectKeyFromObject(c)
 	all, err := a.addressesOf(ctx, d, name)
@@ -92,7 +97,8 @@ func (a Claims[T, A]) DeleteStrays(ctx context.Context, d *claims.Deps, c T) (ti
 	return a.deleteOrphans(ctx, d, name, others, func() (bool, error) { return true, nil })
 }
 
-// deleteOrphans deletes address objects without their claim, and returns the time until the next check, 0 for none:
+// deleteOrphans deletes address objects without their claim, and returns the time until
+// the next check, 0 for none:
 //
 //	address object                                               action
 //	without the manager's finalizer, without a claim as owner    none: users create such objects to keep an address
@@ -158,7 +164,8 @@ func (a Claims[T, A]) finalizerOn(o client.Object) string {
 	return ""
 }
 
-// indexOfOwner returns the index of a claim among the owner references of an address object, -1 if it is not listed.
+// indexOfOwner returns the index of a claim among the owner references of an address
+// object, -1 if it is not listed.
 func (a Claims[T, A]) indexOfOwner(o client.Object, claim string) int {
 	return slices.IndexFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind == a.OwnerKind && r.Name == claim })
 }

@@ -18,13 +18,16 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 )
 
-// liveReadPause is the pause before the next live read of an address object that only the API server shows: the informers may never show it.
+// liveReadPause is the pause before the next live read of an address object that only the
+// API server shows: the informers may never show it.
 const liveReadPause = time.Second
 
-// pollPause is the pause before the next check of a state without an event: a move that is not decided, a paused pool.
+// pollPause is the pause before the next check of a state without an event: a move that
+// is not decided, a paused pool.
 const pollPause = time.Minute
 
-// eventReleasesWait is the reason of the event about a claim whose release waits for room in the cooldown list of the pool, or for late writes.
+// eventReleasesWait is the reason of the event about a claim whose release waits for room
+// in the cooldown list of the pool, or for late writes.
 const eventReleasesWait = "ReleasesWait"
 
 // Forget implements claims.Dependents.
@@ -33,7 +36,8 @@ func (a Claims[T, A]) Forget(d *claims.Deps, claim types.NamespacedName) {
 	a.unmarked.Observe(claim, d.Now(), nil)
 }
 
-// Release deletes the address objects of a claim that is being deleted, and then removes the claim's finalizer. The first row that matches decides:
+// Release deletes the address objects of a claim that is being deleted, and then removes
+// the claim's finalizer. The first row that matches decides:
 //
 //	claim                                                 action
 //	with a foreign finalizer                              none: the address is in use
@@ -45,8 +49,9 @@ func (a Claims[T, A]) Forget(d *claims.Deps, claim types.NamespacedName) {
 //	with a cooldown that the pool has yet to record       cooldown begins; none until the record, or for the returned duration
 //	else                                                  finalizer removed
 //
-// A claim that has passed all rows in the present term is ready to end: if the removal of its finalizer fails, the next attempt goes from the informers' address
-// objects straight to the last row.
+// A claim that has passed all rows in the present term is ready to end: if the removal of
+// its finalizer fails, the next attempt goes from the informers' address objects straight
+// to the last row.
 func (a Claims[T, A]) Release(ctx context.Context, d *claims.Deps, c T) (time.Duration, error) {
 	all, err := a.addressesOf(ctx, d, client.ObjectKeyFromObject(c))
 	if err != nil {
@@ -109,8 +114,9 @@ func (a Claims[T, A]) Release(ctx context.Context, d *claims.Deps, c T) (time.Du
 	return 0, d.RemoveFinalizer(ctx, c, claimFinalizer)
 }
 
-// mayStillLand reports whether the API server may still store an address object of a claim, after live reads have shown that neither the object that the status
-// names nor the object of the last attempt is stored:
+// mayStillLand reports whether the API server may still store an address object of a
+// claim, after live reads have shown that neither the object that the status names nor
+// the object of the last attempt is stored:
 //
 //	last attempt of this replica      status               may still land
 //	stored                            any                  nothing: the object is gone again
@@ -121,7 +127,8 @@ func (a Claims[T, A]) mayStillLand(c T, last createAttempt) bool {
 	return !last.stored && (a.StatusAddress(c) == "" || last.name != "")
 }
 
-// findStored reads the address object of a claim by name from the API server; nil if there is none.
+// findStored reads the address object of a claim by name from the API server; nil if
+// there is none.
 func (a Claims[T, A]) findStored(ctx context.Context, d *claims.Deps, c T, name string) (client.Object, error) {
 	if name == "" {
 		return nil, nil
@@ -148,7 +155,8 @@ func (a Claims[T, A]) deleteAddress(ctx context.Context, d *claims.Deps, o clien
 	return describeDeleteError(ctx, d, o, d.Client.Delete(ctx, o, client.Preconditions{UID: ptr.To(o.GetUID())}))
 }
 
-// describeDeleteError returns a *claims.DeniedError if the API server denies the deletion of an address object.
+// describeDeleteError returns a *claims.DeniedError if the API server denies the deletion
+// of an address object.
 func describeDeleteError(ctx context.Context, d *claims.Deps, o client.Object, err error) error {
 	if err = d.IgnoreStale(ctx, o, err); write.IsRefused(err) {
 		return denied("delete", err)

@@ -15,8 +15,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// writeAllocation writes an allocation to a stored claim: all that a create gets from the webhooks, in one write. An adopted claim gets no token, since
-// nothing was granted.
+// writeAllocation writes an allocation to a stored claim: all that a create gets from the
+// webhooks, in one write. An adopted claim gets no token, since nothing was granted.
 func (r *Reconciler[T]) writeAllocation(ctx context.Context, c T, g ledger.Grant, origin string, b *flow.Backoff) error {
 	before := write.DeepCopy(c)
 	r.api.FillSpec(c, g.Ranges)
@@ -46,18 +46,21 @@ func (r *Reconciler[T]) writeAllocation(ctx context.Context, c T, g ledger.Grant
 	return r.handleFailedWrite(ctx, before, b, err)
 }
 
-// neverStored reports whether a failed write is not stored and never will be. Otherwise the ledger keeps the grant until the write can no longer be stored,
-// or the object is gone. A client repeats a write without a response, and a denial is the response to its last request only: so one request must have been
-// sent.
+// neverStored reports whether a failed write is not stored and never will be. Otherwise
+// the ledger keeps the grant until the write can no longer be stored, or the object is
+// gone. A client repeats a write without a response, and a denial is the response to its
+// last request only: so one request must have been sent.
 func neverStored(err error, requests int32) bool { return write.IsRefused(err) && requests == 1 }
 
-// countRequests counts the requests of calls to the API server with the returned context: at least those that were sent.
+// countRequests counts the requests of calls to the API server with the returned context:
+// at least those that were sent.
 func countRequests(ctx context.Context) (context.Context, *atomic.Int32) {
 	requests := &atomic.Int32{}
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { requests.Add(1) }}), requests
 }
 
-// handleFailedWrite returns the error of a write to a claim in this version, nil if the version is stale, and reports a denied write in status and event.
+// handleFailedWrite returns the error of a write to a claim in this version, nil if the
+// version is stale, and reports a denied write in status and event.
 func (r *Reconciler[T]) handleFailedWrite(ctx context.Context, c T, b *flow.Backoff, err error) error {
 	if err = r.IgnoreStale(ctx, c, err); !write.IsRefused(err) {
 		return err
@@ -65,7 +68,8 @@ func (r *Reconciler[T]) handleFailedWrite(ctx context.Context, c T, b *flow.Back
 	return errors.Join(err, r.reportDenied(ctx, c, b, &DeniedError{&unwritableError{err}}))
 }
 
-// unwritableError reports that the API server denies the write of an allocation for a lasting reason: a policy, a quota or a missing right.
+// unwritableError reports that the API server denies the write of an allocation for a
+// lasting reason: a policy, a quota or a missing right.
 type unwritableError struct{ err error }
 
 func (e *unwritableError) Error() string {

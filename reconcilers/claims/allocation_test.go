@@ -11,7 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The first request of a write may be stored while its response is lost: the denial of a repeated request does not prove that nothing is stored.
+// The first request of a write may be stored while its response is lost: the denial of a
+// repeated request does not prove that nothing is stored.
 func TestNeverStored_OnlyAfterOneRequest(t *testing.T) {
 	for _, tc := range []struct {
 		what    string

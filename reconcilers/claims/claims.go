@@ -72,7 +72,8 @@ func (r *Reconciler[T]) Reconcile(ctx context.Context, req reconcile.Request) (r
 	return r.claimBackoff.Attempt(ctx, req.NamespacedName, basis, func() (reconcile.Result, error) { return r.attemptClaim(ctx, c, ownership) })
 }
 
-// forgetClaim removes all memory of a claim that the informers do not have, and deletes the dependents of the claim.
+// forgetClaim removes all memory of a claim that the informers do not have, and deletes
+// the dependents of the claim.
 func (r *Reconciler[T]) forgetClaim(ctx context.Context, req reconcile.Request, err error) (reconcile.Result, error) {
 	r.expected.Forget(req.NamespacedName)
 	r.MirrorPacer.Forget(req.NamespacedName)
@@ -92,7 +93,8 @@ func (r *Reconciler[T]) forgetClaim(ctx context.Context, req reconcile.Request, 
 	})
 }
 
-// claimBasis is the basis of an attempt on a claim. A change of the claim or of its pool may end the cause of a failure.
+// claimBasis is the basis of an attempt on a claim. A change of the claim or of its pool
+// may end the cause of a failure.
 type claimBasis struct{ claim, pool flow.Basis }
 
 func (r *Reconciler[T]) basis(ctx context.Context, c T) claimBasis {
@@ -134,7 +136,8 @@ func (r *Reconciler[T]) attemptClaim(ctx context.Context, c T, ownership ledger.
 	return result, err
 }
 
-// checkManaged returns why the manager must not write to a claim; nil if the manager may write.
+// checkManaged returns why the manager must not write to a claim; nil if the manager may
+// write.
 func (r *Reconciler[T]) checkManaged(ctx context.Context, c T, clusters metal3.Clusters) error {
 	if r.pausable == nil {
 		return nil
@@ -161,8 +164,9 @@ func (r *Reconciler[T]) deleteStrays(ctx context.Context, c T) (time.Duration, e
 	return r.dependents.DeleteStrays(ctx, r.Deps, c)
 }
 
-// releaseClaim continues the release of a claim that is being deleted. Claims without a Releaser, ProxyVIPs, have no finalizer: nothing needs to be recorded
-// or deleted before the object is gone.
+// releaseClaim continues the release of a claim that is being deleted. Claims without a
+// Releaser, ProxyVIPs, have no finalizer: nothing needs to be recorded or deleted before
+// the object is gone.
 func (r *Reconciler[T]) releaseClaim(ctx context.Context, c T) (reconcile.Result, error) {
 	if r.releaser == nil {
 		return reconcile.Result{}, nil
@@ -205,8 +209,8 @@ func (r *Reconciler[T]) reconcileClaim(ctx context.Context, c T, ownership ledge
 	return r.mirrorStatus(ctx, c, ownership.Space)
 }
 
-// mirrorStatus writes the status of a claim that owns its addresses. Metadata removed by a client is restored first; the event of the metadata write requeues
-// the claim.
+// mirrorStatus writes the status of a claim that owns its addresses. Metadata removed by
+// a client is restored first; the event of the metadata write requeues the claim.
 func (r *Reconciler[T]) mirrorStatus(ctx context.Context, c T, routingDomain string) (reconcile.Result, error) {
 	isNew := !r.isMirrored(c)
 	if isNew {
@@ -254,9 +258,10 @@ func (r *Reconciler[T]) mirrorStatus(ctx context.Context, c T, routingDomain str
 	return reconcile.Result{}, err
 }
 
-// adoptClaim completes a claim that owns addresses without a grant: a claim of an earlier allocator, whose addresses may be in status alone, or a claim
-// stored without admission or before its pool. The ledger has counted the addresses since the first event of the object, and has confirmed them; nothing
-// is granted.
+// adoptClaim completes a claim that owns addresses without a grant: a claim of an earlier
+// allocator, whose addresses may be in status alone, or a claim stored without admission
+// or before its pool. The ledger has counted the addresses since the first event of the
+// object, and has confirmed them; nothing is granted.
 func (r *Reconciler[T]) adoptClaim(ctx context.Context, c T, routingDomain string) error {
 	if r.expected.IsStale(c) {
 		return nil
@@ -268,8 +273,10 @@ func (r *Reconciler[T]) adoptClaim(ctx context.Context, c T, routingDomain strin
 	return r.writeAllocation(ctx, c, ledger.Grant{Space: routingDomain, Ranges: others}, v1alpha1.OriginAdopted, r.claimBackoff)
 }
 
-// isEntitled reports whether a claim without a grant may own its addresses, and otherwise writes the reason into the status. A claim is entitled if an
-// earlier allocator recorded addresses for the claim (others, if they differ from the present ones), or if the pool offers the addresses.
+// isEntitled reports whether a claim without a grant may own its addresses, and otherwise
+// writes the reason into the status. A claim is entitled if an earlier allocator recorded
+// addresses for the claim (others, if they differ from the present ones), or if the pool
+// offers the addresses.
 func (r *Reconciler[T]) isEntitled(ctx context.Context, c T) (others []allocator.Range, yes bool, err error) {
 	others, earlier, err := r.api.AllocatedEarlier(ctx, r.Deps, c)
 	if err != nil || earlier {
@@ -291,7 +298,8 @@ func (r *Reconciler[T]) isEntitled(ctx context.Context, c T) (others []allocator
 	return nil, true, nil
 }
 
-// flagConflict marks a claim whose addresses belong to another claim, in whole or in part. The spec stays: the claim gets no other addresses.
+// flagConflict marks a claim whose addresses belong to another claim, in whole or in
+// part. The spec stays: the claim gets no other addresses.
 //
 // A former leader that was cut off may observe the claims of its successor before it
 // observes that earlier owners of their addresses are gone. So a replica proves that it
@@ -337,7 +345,8 @@ func (r *Reconciler[T]) denyClaim(ctx context.Context, c T, requests []ledger.Ra
 	return err
 }
 
-// reportDenied reports a denied write for a claim, in growing intervals. The status of a Ready claim stays, since its addresses are in use.
+// reportDenied reports a denied write for a claim, in growing intervals. The status of a
+// Ready claim stays, since its addresses are in use.
 func (r *Reconciler[T]) reportDenied(ctx context.Context, c T, b *flow.Backoff, denied *DeniedError) error {
 	if !b.ShouldReport(client.ObjectKeyFromObject(c)) {
 		return nil
@@ -355,7 +364,8 @@ func (r *Reconciler[T]) isMirrored(c T) bool {
 	return is != nil && is.Status == metav1.ConditionTrue
 }
 
-// NotOfferedText describes addresses that the pool of their owner does not offer, for the status and the events of the owner.
+// NotOfferedText describes addresses that the pool of their owner does not offer, for the
+// status and the events of the owner.
 func NotOfferedText(e *ledger.NotOfferedError) string {
 	return e.Error() + ": this object still owns its addresses. Make the pool offer them again, or delete this object when nothing uses them"
 }
@@ -368,7 +378,8 @@ func inPool(pool ledger.Key, err error) error {
 	return err
 }
 
-// OwnedText names the owner of an address, as far as a reader in a place may know the owner, and the pool of the request.
+// OwnedText names the owner of an address, as far as a reader in a place may know the
+// owner, and the pool of the request.
 func OwnedText(err error, owned *ledger.OwnedError, place string) string {
 	if in := (*ledger.PoolError)(nil); errors.As(err, &in) {
 		return in.SeenFrom(place)
@@ -376,8 +387,10 @@ func OwnedText(err error, owned *ledger.OwnedError, place string) string {
 	return owned.SeenFrom(place)
 }
 
-// PromisedText returns a text for the end of the status of a claim that waits for a full pool: addresses of the pool are promised to creates in progress; "" if
-// none is. The text has no numbers and no times, so that a waiting claim is not written for every create.
+// PromisedText returns a text for the end of the status of a claim that waits for a full
+// pool: addresses of the pool are promised to creates in progress; "" if none is. The
+// text has no numbers and no times, so that a waiting claim is not written for every
+// create.
 func PromisedText(err error) string {
 	if in := (*ledger.PoolError)(nil); errors.As(err, &in) && in.Promised > 0 {
 		return "; some addresses are promised to creates in progress, those of failed creates are free again soon"

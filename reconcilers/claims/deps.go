@@ -24,12 +24,14 @@ type Config struct {
 	Events   *events.Recorder
 	Now      func() time.Time // clock that measures durations
 	Wall     func() time.Time // clock of the times in statuses and records
-	// NewPool returns an empty object of a pool resource from which the claims request addresses; nil for any other resource.
+	// NewPool returns an empty object of a pool resource from which the claims request
+	// addresses; nil for any other resource.
 	NewPool func(resource string) client.Object
 	// MirrorPacer spaces the writes of statuses that repeat the create response.
 	MirrorPacer *flow.Pacer
-	// WholeStatus is true if no other client writes a claim's status and the Go type knows every field. The status is written whole, which costs the API
-	// server less than a patch.
+	// WholeStatus is true if no other client writes a claim's status and the Go type
+	// knows every field. The status is written whole, which costs the API server less
+	// than a patch.
 	WholeStatus bool
 	// Released is called before the finalizer of a claim is removed, with the claim.
 	Released func(client.Object)
@@ -37,7 +39,8 @@ type Config struct {
 	OrphanAge time.Duration
 }
 
-// Deps has the dependencies of the reconcilers of one API, and the state that these reconcilers share. It is safe for concurrent use.
+// Deps has the dependencies of the reconcilers of one API, and the state that these
+// reconcilers share. It is safe for concurrent use.
 type Deps struct {
 	Config
 	*write.Writer
@@ -46,8 +49,9 @@ type Deps struct {
 	waitingBackoff *flow.Backoff // of writes by the reconcilers of a pool: allocations of waiting claims, and finalizers of released claims
 }
 
-// secondTry is the pause before the second attempt to serve a waiting claim: each attempt costs a commit of the journal, and a grant that stays open for its
-// life if the outcome of the write is unknown.
+// secondTry is the pause before the second attempt to serve a waiting claim: each attempt
+// costs a commit of the journal, and a grant that stays open for its life if the outcome
+// of the write is unknown.
 const secondTry = time.Second
 
 // NewDeps returns the dependencies of the reconcilers of one API.
@@ -63,10 +67,12 @@ func (d *Deps) HasFailed(claim client.Object) bool {
 	return d.claimBackoff.Failures(client.ObjectKeyFromObject(claim)) > 0
 }
 
-// IsStale reports whether a claim from the informers is older than the last recorded write to the claim: of an allocation, or the removal of the finalizer.
+// IsStale reports whether a claim from the informers is older than the last recorded
+// write to the claim: of an allocation, or the removal of the finalizer.
 func (d *Deps) IsStale(claim client.Object) bool { return d.expected.IsStale(claim) }
 
-// SaveStatus writes the status of a claim if the status differs, and reports whether it wrote.
+// SaveStatus writes the status of a claim if the status differs, and reports whether it
+// wrote.
 func (d *Deps) SaveStatus(ctx context.Context, before, after client.Object) (bool, error) {
 	if d.WholeStatus {
 		return d.ReplaceStatus(ctx, before, after)

@@ -6,6 +6,7 @@
 //	claims that own their addresses                     mirrored into the status
 //	claims being deleted                                release continued
 //
-// Reconciler serves one claim; Waiting serves, pool by pool, the claims that have no allocation. Both act only on the leader. An Adapter reads and
-// writes the fields of a kind.
+// Reconciler serves one claim; Waiting serves, pool by pool, the claims that have no
+// allocation. Both act only on the leader. An Adapter reads and writes the fields of a
+// kind.
 package claims

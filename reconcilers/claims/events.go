@@ -28,7 +28,8 @@ func (d *Deps) reportConflict(c client.Object, message string) {
 	d.Events.Warning(c, eventAddressConflict, message)
 }
 
-// reportNotOffered reports that the pool of an owner does not offer some of its addresses.
+// reportNotOffered reports that the pool of an owner does not offer some of its
+// addresses.
 func (d *Deps) reportNotOffered(c client.Object, e *ledger.NotOfferedError) {
 	d.Events.Warning(c, eventNotOffered, NotOfferedText(e))
 }
@@ -37,7 +38,8 @@ func (d *Deps) reportReleaseFailed(c client.Object, message string) {
 	d.Events.Warning(c, eventReleaseFailed, message)
 }
 
-// reportWaitsForPool reports a claim whose pool has no addresses for the claim, and whose status has no field for that.
+// reportWaitsForPool reports a claim whose pool has no addresses for the claim, and whose
+// status has no field for that.
 func (d *Deps) reportWaitsForPool(c client.Object, pool ledger.Key, why error) {
 	d.Events.Routine(c, pool, eventWaitingForPool, why.Error())
 }

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Indexes of the claims in the informers. They contain only claims in a passing state, so that the cost of a lookup does not grow with the number of claims.
+// Indexes of the claims in the informers. They contain only claims in a passing state, so
+// that the cost of a lookup does not grow with the number of claims.
 const (
 	indexWaiting  = "waiting"  // pool resource and name -> claims without an allocation of this manager
 	IndexReleased = "released" // pool -> released claims that wait for their release record, of ReleaseRecorded kinds
@@ -45,7 +46,8 @@ func AddIndexes[T client.Object](ctx context.Context, indexer client.FieldIndexe
 
 func waitingKey(poolResource, pool string) string { return poolResource + "/" + pool }
 
-// ListIndexed returns the objects of an index that have a value. They are the informer's objects: copy before changing.
+// ListIndexed returns the objects of an index that have a value. They are the informer's
+// objects: copy before changing.
 func ListIndexed[T client.Object](ctx context.Context, informers client.Reader, list client.ObjectList, index, namespace, value string) ([]T, error) {
 	err := informers.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -59,8 +61,9 @@ func ListIndexed[T client.Object](ctx context.Context, informers client.Reader, 
 	return all, err
 }
 
-// CountConflicts counts the claims in conflict. A claim that is being deleted stays flagged to its end, even after the conflict: such a claim counts only
-// while inConflict reports the conflict.
+// CountConflicts counts the claims in conflict. A claim that is being deleted stays
+// flagged to its end, even after the conflict: such a claim counts only while inConflict
+// reports the conflict.
 func CountConflicts[T client.Object](ctx context.Context, informers client.Reader, api Adapter[T], inConflict func(uid string) bool) (n int, err error) {
 	flagged, err := ListIndexed[T](ctx, informers, api.NewList(), indexConflict, "", indexFlagged)
 	for _, c := range flagged {

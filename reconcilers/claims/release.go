@@ -12,7 +12,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// RemoveFinalizer removes the finalizer of a claim, unless the claim is older than the last write to the claim.
+// RemoveFinalizer removes the finalizer of a claim, unless the claim is older than the
+// last write to the claim.
 func (d *Deps) RemoveFinalizer(ctx context.Context, c client.Object, finalizer string) error {
 	if d.expected.IsStale(c) {
 		return nil
@@ -29,8 +30,10 @@ func (d *Deps) RemoveFinalizer(ctx context.Context, c client.Object, finalizer s
 	return nil
 }
 
-// RemoveFinalizers removes the finalizers of claims of one pool that are being deleted, in parallel. After a failure only the failed claim pauses, and not its whole
-// pool: by waitingBackoff, which a claim uses either while it waits for addresses or while it is being deleted.
+// RemoveFinalizers removes the finalizers of claims of one pool that are being deleted,
+// in parallel. After a failure only the failed claim pauses, and not its whole pool: by
+// waitingBackoff, which a claim uses either while it waits for addresses or while it is
+// being deleted.
 func RemoveFinalizers[T client.Object](ctx context.Context, d *Deps, released []T, finalizer string, again *flow.Soonest) {
 	var writes errgroup.Group
 	writes.SetLimit(parallelWrites)
@@ -50,7 +53,8 @@ func RemoveFinalizers[T client.Object](ctx context.Context, d *Deps, released []
 	_ = writes.Wait() // the functions return no error
 }
 
-// ReleasedAt returns the time of a release: now, or the deletion if this replica's clock is behind the API server's, since no release precedes the deletion.
+// ReleasedAt returns the time of a release: now, or the deletion if this replica's clock
+// is behind the API server's, since no release precedes the deletion.
 func ReleasedAt(o client.Object, now time.Time) time.Time {
 	if deleted := o.GetDeletionTimestamp(); deleted != nil && deleted.After(now) {
 		return deleted.Time

@@ -21,7 +21,8 @@ import (
 // parallelWrites is the number of objects of one pool that are written at a time.
 const parallelWrites = 8
 
-// passLimit bounds one pass over the claims of a pool: the remaining claims wait for the next pass, so that every pool gets workers.
+// passLimit bounds one pass over the claims of a pool: the remaining claims wait for the
+// next pass, so that every pool gets workers.
 const passLimit = 5 * time.Second
 
 // Waiting serves the stored claims of one pool without an allocation: the pool appeared
@@ -101,7 +102,8 @@ func (r *Waiting[T]) recordedFirst(waiting []T) []T {
 	return append(recorded, others...)
 }
 
-// isOver reports whether the pass has reached its limit, and requeues the pool in that case.
+// isOver reports whether the pass has reached its limit, and requeues the pool in that
+// case.
 func (p *pass[T]) isOver() bool {
 	if time.Since(p.began) <= passLimit {
 		return false
@@ -110,7 +112,8 @@ func (p *pass[T]) isOver() bool {
 	return true
 }
 
-// serveClaim grants a range to a claim, and schedules the write of the grant or of the denial. It returns an error if the ledger does not serve.
+// serveClaim grants a range to a claim, and schedules the write of the grant or of the
+// denial. It returns an error if the ledger does not serve.
 func (p *pass[T]) serveClaim(ctx context.Context, stored T) *ledger.NotServingError {
 	c := write.DeepCopy(stored)
 	if !p.needsRange(ctx, c) {
@@ -140,7 +143,8 @@ func (p *pass[T]) serveClaim(ctx context.Context, stored T) *ledger.NotServingEr
 	return nil
 }
 
-// recordOutcome records the outcome of an attempt on a claim. After a failure only the failed claim pauses, and not its whole pool.
+// recordOutcome records the outcome of an attempt on a claim. After a failure only the
+// failed claim pauses, and not its whole pool.
 func (p *pass[T]) recordOutcome(ctx context.Context, c T, basis claimBasis, err error) error {
 	name := client.ObjectKeyFromObject(c)
 	switch {
@@ -154,10 +158,12 @@ func (p *pass[T]) recordOutcome(ctx context.Context, c T, basis claimBasis, err 
 	return nil
 }
 
-// errPaused is why a claim gets nothing if the API server shows a pause that the informers do not show yet.
+// errPaused is why a claim gets nothing if the API server shows a pause that the
+// informers do not show yet.
 var errPaused = errors.New("the API server shows that its Cluster, or its pool, is paused")
 
-// needsRange reports whether this reconciler serves a claim without an allocation. A claim that names its addresses is left to Reconciler.
+// needsRange reports whether this reconciler serves a claim without an allocation. A
+// claim that names its addresses is left to Reconciler.
 func (r *Waiting[T]) needsRange(ctx context.Context, c T) bool {
 	switch {
 	case r.api.HasAddresses(c), r.api.CheckReadable(c) != nil: // to be adopted, or denied

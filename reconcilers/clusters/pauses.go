@@ -14,8 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// An object marked with delete-for-move counts as moved to another cluster only if clusterctl can have marked the object. clusterctl pauses all Clusters of
-// the namespace, creates the objects in the target cluster, and then marks and deletes the objects here: owned objects first, Clusters last.
+// An object marked with delete-for-move counts as moved to another cluster only if
+// clusterctl can have marked the object. clusterctl pauses all Clusters of the namespace,
+// creates the objects in the target cluster, and then marks and deletes the objects here:
+// owned objects first, Clusters last.
 //
 //	the Cluster is stored and paused               moved
 //	the Cluster is stored and not paused           not moved
@@ -24,11 +26,12 @@ import (
 //	the Cluster cannot be read                     undecided
 //	no such Cluster                                not moved
 //
-// An object that names no Cluster by spec, label, owners or pool counts as an object of every Cluster of the namespace. While undecided, the range is
-// not free.
+// An object that names no Cluster by spec, label, owners or pool counts as an object of
+// every Cluster of the namespace. While undecided, the range is not free.
 
-// goneFor is how long a deleted Cluster counts as paused, if paused when deleted. clusterctl deletes the claims before the Cluster, and the events of the
-// claims follow soon.
+// goneFor is how long a deleted Cluster counts as paused, if paused when deleted.
+// clusterctl deletes the claims before the Cluster, and the events of the claims follow
+// soon.
 const goneFor = 10 * time.Minute
 
 // sightings records what the informer has shown of Clusters.
@@ -87,16 +90,19 @@ func (s *sightings) handler() toolscache.ResourceEventHandler {
 	}
 }
 
-// Pauses has the pauses of the Clusters of a namespace. The zero value is for Clusters that cannot be read.
+// Pauses has the pauses of the Clusters of a namespace. The zero value is for Clusters
+// that cannot be read.
 type Pauses struct {
 	stored map[string]bool // Clusters in the API server; name -> paused
-	// absent has the Clusters that the informer has shown and the API server lacks: name -> whether the informer has shown the deletion, of a paused Cluster.
+	// absent has the Clusters that the informer has shown and the API server lacks: name
+	// -> whether the informer has shown the deletion, of a paused Cluster.
 	absent map[string]bool
 	listed bool // the informer has shown all Clusters
 }
 
-// WereMoved reports whether clusterctl can have marked an object of these Clusters, and whether the result is certain. An object without Clusters belongs to
-// all Clusters of the namespace.
+// WereMoved reports whether clusterctl can have marked an object of these Clusters, and
+// whether the result is certain. An object without Clusters belongs to all Clusters of
+// the namespace.
 func (p Pauses) WereMoved(clusters []string) (moved, certain bool) {
 	if len(clusters) == 0 {
 		for name := range p.stored {
@@ -120,7 +126,8 @@ func (p Pauses) WereMoved(clusters []string) (moved, certain bool) {
 	return false, certain
 }
 
-// Pauses reads the Clusters of a namespace from the API server, and adds what the informer has shown of deleted Clusters.
+// Pauses reads the Clusters of a namespace from the API server, and adds what the
+// informer has shown of deleted Clusters.
 func (w *Watcher) Pauses(ctx context.Context, live client.Reader, namespace string) (Pauses, error) {
 	p := Pauses{stored: map[string]bool{}, absent: map[string]bool{}, listed: true}
 	if w == nil {
@@ -156,7 +163,8 @@ func (w *Watcher) Pauses(ctx context.Context, live client.Reader, namespace stri
 	return p, nil
 }
 
-// IsMoving reports whether clusterctl may be about to delete a marked object of these Clusters. The manager must not release such an object.
+// IsMoving reports whether clusterctl may be about to delete a marked object of these
+// Clusters. The manager must not release such an object.
 func (w *Watcher) IsMoving(ctx context.Context, live client.Reader, namespace string, clusters []string) (bool, error) {
 	p, err := w.Pauses(ctx, live, namespace)
 	if err != nil {

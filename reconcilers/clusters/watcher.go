@@ -1,5 +1,6 @@
-// Package clusters watches the Clusters of Cluster API. Claims and pools of a paused Cluster must not be written. The pauses also decide whether clusterctl
-// moved the objects of a namespace to another cluster.
+// Package clusters watches the Clusters of Cluster API. Claims and pools of a paused
+// Cluster must not be written. The pauses also decide whether clusterctl moved the
+// objects of a namespace to another cluster.
 package clusters
 
 import (
@@ -26,8 +27,9 @@ import (
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
 
-// Watcher watches the Clusters of Cluster API and stores only their pauses. Cluster API may be installed later or never: without Cluster API no Cluster
-// exists. A Watcher is safe for concurrent use; a nil Watcher has no Clusters.
+// Watcher watches the Clusters of Cluster API and stores only their pauses. Cluster API
+// may be installed later or never: without Cluster API no Cluster exists. A Watcher is
+// safe for concurrent use; a nil Watcher has no Clusters.
 //
 //	the Clusters                                   their objects
 //	not listed, Cluster API may be installed       not managed: each Cluster may exist and be paused
@@ -76,10 +78,12 @@ func New(config *rest.Config, log logr.Logger) (*Watcher, error) {
 	return w, err
 }
 
-// knownLimit bounds the wait for the Clusters: if the Clusters cannot be read, objects without a Cluster are served nevertheless.
+// knownLimit bounds the wait for the Clusters: if the Clusters cannot be read, objects
+// without a Cluster are served nevertheless.
 const knownLimit = 2 * time.Second
 
-// Known waits until the Clusters are known, so that creates of claims of a Cluster get an address, or until knownLimit. It returns false if ctx ends first.
+// Known waits until the Clusters are known, so that creates of claims of a Cluster get an
+// address, or until knownLimit. It returns false if ctx ends first.
 func (w *Watcher) Known(ctx context.Context) bool {
 	if w == nil {
 		return true
@@ -134,7 +138,8 @@ func (w *Watcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica serves creates of claims.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica serves
+// creates of claims.
 func (*Watcher) NeedLeaderElection() bool { return false }
 
 // Cluster implements metal3.Clusters.
@@ -181,8 +186,9 @@ func Live(ctx context.Context, live client.Reader) metal3.Clusters {
 	})
 }
 
-// Subscribe calls f with the namespace of each Cluster that is created, deleted, paused or resumed, and once for all namespaces when the Clusters are
-// known. Subscribe must be called before Start.
+// Subscribe calls f with the namespace of each Cluster that is created, deleted, paused
+// or resumed, and once for all namespaces when the Clusters are known. Subscribe must be
+// called before Start.
 func (w *Watcher) Subscribe(f func(namespace string)) error {
 	if w == nil {
 		return nil

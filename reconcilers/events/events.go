@@ -1,4 +1,5 @@
-// Package events records events about claims and pools, and bounds the routine events of each pool.
+// Package events records events about claims and pools, and bounds the routine events of
+// each pool.
 package events
 
 import (
@@ -15,8 +16,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
-// An event costs the API server as much as the allocation itself. Events that report success are therefore dropped under load, beyond a limit for each
-// pool, per second and in a burst. They are recorded on the claim: on the pool, thousands of them would bury the few important events.
+// An event costs the API server as much as the allocation itself. Events that report
+// success are therefore dropped under load, beyond a limit for each pool, per second and
+// in a burst. They are recorded on the claim: on the pool, thousands of them would bury
+// the few important events.
 const (
 	routinePerSecond = 2
 	routineBurst     = 20
@@ -57,7 +60,8 @@ func (r *Recorder) Routine(o client.Object, pool ledger.Key, reason, message str
 	}
 }
 
-// allows reports whether a routine event of a pool is within the limit, and counts the event.
+// allows reports whether a routine event of a pool is within the limit, and counts the
+// event.
 func (r *Recorder) allows(pool ledger.Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +76,8 @@ func (r *Recorder) allows(pool ledger.Key) bool {
 	return l.Allow()
 }
 
-// Waits records that an object waits for a missing Cluster. A pause is a user's decision, and has no event.
+// Waits records that an object waits for a missing Cluster. A pause is a user's decision,
+// and has no event.
 func (r *Recorder) Waits(o client.Object, pool ledger.Key, why error) {
 	if wait := (*metal3.WaitError)(nil); errors.As(why, &wait) && wait.Missing {
 		r.Routine(o, pool, ReasonWaiting, wait.Reason+": not reconciled until the Cluster exists")

@@ -29,8 +29,9 @@ func (f *Feed) ReadAccess(name string) (access ledger.ReadAccess) {
 	return access
 }
 
-// recordDenied records that a live read of a resource was denied, while the informer of the resource may have a running watch. It retries in the background
-// until a read succeeds.
+// recordDenied records that a live read of a resource was denied, while the informer of
+// the resource may have a running watch. It retries in the background until a read
+// succeeds.
 func (f *Feed) recordDenied(r *resource, err error) {
 	f.denials.Lock()
 	defer f.denials.Unlock()

@@ -1,5 +1,6 @@
-// Package feed connects the informers, the ledger and the reconcilers: Feed applies every stored pool and claim to the ledger and serves the live reads of
-// the ledger; Changes queues the claims and pools that the ledger reports as changed.
+// Package feed connects the informers, the ledger and the reconcilers: Feed applies every
+// stored pool and claim to the ledger and serves the live reads of the ledger; Changes
+// queues the claims and pools that the ledger reports as changed.
 //
 //	informers ──▶ Feed ──▶ ledger ──▶ Changes ──▶ queues of the reconcilers
 //
@@ -22,10 +23,12 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/movedrecords"
 )
 
-// catchUpPoll is the pause between two checks whether the informers have caught up with a live read.
+// catchUpPoll is the pause between two checks whether the informers have caught up with a
+// live read.
 const catchUpPoll = time.Second
 
-// Feed applies every stored pool and claim to a ledger, as the informers show them, and is the ledger's Source.
+// Feed applies every stored pool and claim to a ledger, as the informers show them, and
+// is the ledger's Source.
 type Feed struct {
 	ledger    *ledger.Ledger
 	mgr       manager.Manager
@@ -39,8 +42,8 @@ type Feed struct {
 	movedRecords *movedrecords.Store
 	undecided    chan struct{} // signals that claims are gone that may have been moved
 
-	// mu orders the informers' events and the whole copies of Refresh: an object from an event after the copy was taken must not be missing when the copy
-	// is applied.
+	// mu orders the informers' events and the whole copies of Refresh: an object from an
+	// event after the copy was taken must not be missing when the copy is applied.
 	mu sync.Mutex
 
 	denials sync.Mutex // guards resource.denied
@@ -55,8 +58,9 @@ func New(ctx context.Context, mgr manager.Manager, l *ledger.Ledger) *Feed {
 	}
 }
 
-// Synced waits until at least one served resource is readable, and the ledger has observed every object of the readable resources that was stored when the
-// manager started. It returns false if ctx ends first.
+// Synced waits until at least one served resource is readable, and the ledger has
+// observed every object of the readable resources that was stored when the manager
+// started. It returns false if ctx ends first.
 func (f *Feed) Synced(ctx context.Context) bool {
 	var checks []toolscache.DoneChecker
 	for _, r := range f.resources {
@@ -108,8 +112,8 @@ func (f *Feed) Refresh(ctx context.Context, name string, live bool) error {
 	return nil
 }
 
-// awaitInformer applies the informer's store to the ledger when the store has passed the version of the live read: deletions before that version have no
-// event.
+// awaitInformer applies the informer's store to the ledger when the store has passed the
+// version of the live read: deletions before that version have no event.
 func (f *Feed) awaitInformer(r *resource) {
 	caughtUp := func(context.Context) (bool, error) {
 		f.mu.Lock()

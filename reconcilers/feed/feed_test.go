@@ -56,7 +56,8 @@ func TestFeed_ReportsEveryDeletion(t *testing.T) {
 	}
 }
 
-// A process lists all stored objects when it starts: their records, if it kept them, would cost more than the objects.
+// A process lists all stored objects when it starts: their records, if it kept them,
+// would cost more than the objects.
 func TestFeed_RecordsTheEventsAfterTheFirstList(t *testing.T) {
 	var recorded []string
 	h := (&Feed{}).eventHandler(&resource{

@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/movedrecords"
 )
 
-// MovedRecords implements ledger.Source. It deletes the moved records of pools that are gone.
+// MovedRecords implements ledger.Source. It deletes the moved records of pools that are
+// gone.
 func (f *Feed) MovedRecords(ctx context.Context) ([]ledger.MovedRecord, error) {
 	all, err := f.movedRecords.ReadAll(ctx)
 	if err != nil {

@@ -22,7 +22,8 @@ func (f *Feed) requestMoveDecisions() {
 	}
 }
 
-// DecideMoves decides, until ctx ends, whether deleted claims that were marked as moved were moved to another cluster.
+// DecideMoves decides, until ctx ends, whether deleted claims that were marked as moved
+// were moved to another cluster.
 func (f *Feed) DecideMoves(ctx context.Context, watcher *clusters.Watcher, log logr.Logger) error {
 	pause := retryMoves
 	for {
@@ -42,7 +43,8 @@ func (f *Feed) DecideMoves(ctx context.Context, watcher *clusters.Watcher, log l
 	}
 }
 
-// decideMoves decides all moves that can be decided now, and reports whether no undecided move is left.
+// decideMoves decides all moves that can be decided now, and reports whether no undecided
+// move is left.
 func (f *Feed) decideMoves(ctx context.Context, watcher *clusters.Watcher, log logr.Logger) (all bool) {
 	undecided := f.ledger.UndecidedMoves() // before the Clusters are read: each of these claims was marked before the read
 	all = true

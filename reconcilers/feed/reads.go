@@ -59,8 +59,8 @@ func (f *Feed) FenceWrites(ctx context.Context, key ledger.Key, uid string) (uin
 	return r.fence(ctx, key, uid)
 }
 
-// listLive lists from the API server, consistently: all pages are of the latest state at the time of the first page, and listLive returns the
-// resourceVersion of that state.
+// listLive lists from the API server, consistently: all pages are of the latest state at
+// the time of the first page, and listLive returns the resourceVersion of that state.
 func (f *Feed) listLive(ctx context.Context, r *resource, options ...client.ListOption) (all []client.Object, version uint64, err error) {
 	page := &client.ListOptions{Limit: listPage}
 	for {

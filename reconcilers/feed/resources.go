@@ -23,36 +23,43 @@ type resource struct {
 	newList    func() client.ObjectList
 
 	observe func(client.Object)
-	// remove gets the resourceVersion of the deletion. If the watch missed the deletion, it gets the version of the last event of the object, or 0.
+	// remove gets the resourceVersion of the deletion. If the watch missed the deletion,
+	// it gets the version of the last event of the object, or 0.
 	remove func(o client.Object, resourceVersion uint64)
 	// replace gets all objects of the resource.
 	replace func([]client.Object)
-	// read is the version of the newest live read of all objects; the store may be behind.
+	// read is the version of the newest live read of all objects; the store may be
+	// behind.
 	read uint64
 
 	// fence implements ledger.Source.FenceWrites.
 	fence func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
 	claim func(client.Object) ledger.Claim // nil for pools
-	// record records an event before it is applied to the ledger, see Claims.Record; nil for pools and address objects.
+	// record records an event before it is applied to the ledger, see Claims.Record; nil
+	// for pools and address objects.
 	record func(before, after client.Object)
 }
 
 // Claims describes a resource of claims, or of address objects.
 type Claims struct {
 	Resource string
-	// Served is true if the API is switched on. The objects of an API that is switched off own their addresses nevertheless.
+	// Served is true if the API is switched on. The objects of an API that is switched
+	// off own their addresses nevertheless.
 	Served  bool
 	Empty   func() client.Object
 	NewList func() client.ObjectList
 	Convert func(client.Object) ledger.Claim
-	// Record is called before an event is applied to the ledger, except for the objects of the first list: before is nil for a new object, after for a deleted
-	// object. It may be nil.
+	// Record is called before an event is applied to the ledger, except for the objects
+	// of the first list: before is nil for a new object, after for a deleted object. It
+	// may be nil.
 	Record func(before, after client.Object)
-	// Fence implements ledger.Source.FenceWrites. It is nil if no client writes an address to a stored object: then no fence is needed.
+	// Fence implements ledger.Source.FenceWrites. It is nil if no client writes an
+	// address to a stored object: then no fence is needed.
 	Fence func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
 }
 
-// AddClaims registers with the informer of a resource of claims. The manager must not have started.
+// AddClaims registers with the informer of a resource of claims. The manager must not
+// have started.
 func (f *Feed) AddClaims(c Claims) error {
 	r := &resource{
 		empty: c.Empty, newList: c.NewList, claim: c.Convert, fence: c.Fence, record: c.Record,
@@ -85,11 +92,13 @@ type Pools struct {
 	Served  bool
 	Empty   func() client.Object
 	NewList func() client.ObjectList
-	// Convert converts the pool for the ledger. A pool that breaks a rule offers nothing; the status of the pool reports the rule.
+	// Convert converts the pool for the ledger. A pool that breaks a rule offers nothing;
+	// the status of the pool reports the rule.
 	Convert func(client.Object) ledger.Pool
 }
 
-// AddPools registers with the informer of a resource of pools. The manager must not have started.
+// AddPools registers with the informer of a resource of pools. The manager must not have
+// started.
 func (f *Feed) AddPools(p Pools) error {
 	return f.addResource(p.Resource, p.Served, &resource{
 		empty: p.Empty, newList: p.NewList,
@@ -108,7 +117,8 @@ func (f *Feed) AddPools(p Pools) error {
 	})
 }
 
-// readVersion reads an object from the API server into o and returns its resourceVersion: 0 if no object, or no object with this UID ("" for any), is stored.
+// readVersion reads an object from the API server into o and returns its resourceVersion:
+// 0 if no object, or no object with this UID ("" for any), is stored.
 func (f *Feed) readVersion(ctx context.Context, k ledger.Key, uid string, o client.Object) (uint64, error) {
 	if err := f.live.Get(ctx, Request(k).NamespacedName, o); err != nil || uid != "" && string(o.GetUID()) != uid {
 		return 0, client.IgnoreNotFound(err)

@@ -18,17 +18,21 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 )
 
-// Pauses after failed attempts on an object, each twice the one before: short at first, and bounded, so that an outage has no effect long after its end.
+// Pauses after failed attempts on an object, each twice the one before: short at first,
+// and bounded, so that an outage has no effect long after its end.
 const (
 	FirstPause   = 50 * time.Millisecond
 	LongestPause = 30 * time.Second
 )
 
-// changedPause is the least time between a failed attempt and an attempt after a change of the basis: another client may change an object all the time.
+// changedPause is the least time between a failed attempt and an attempt after a change
+// of the basis: another client may change an object all the time.
 const changedPause = time.Second
 
-// Backoff spaces the attempts on objects whose attempts fail, with one pause per object. Neither events nor requeues shorten the pause: the rate limiter of
-// a workqueue forgets the failures with each requeue after a delay, and does not hold events back. Backoff is safe for concurrent use.
+// Backoff spaces the attempts on objects whose attempts fail, with one pause per object.
+// Neither events nor requeues shorten the pause: the rate limiter of a workqueue forgets
+// the failures with each requeue after a delay, and does not hold events back. Backoff is
+// safe for concurrent use.
 //
 //	attempt failed                   ──▶ pause, twice as long as the last one
 //	basis changed during the pause   ──▶ one attempt, at least changedPause after the last; the next pause is longer still
@@ -55,7 +59,8 @@ func NewBackoff(first time.Duration) *Backoff {
 	}
 }
 
-// Wait returns the time until the next attempt on an object is due. basis, a comparable value, identifies what the attempt would be based on.
+// Wait returns the time until the next attempt on an object is due. basis, a comparable
+// value, identifies what the attempt would be based on.
 func (b *Backoff) Wait(name types.NamespacedName, basis any) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +75,8 @@ func (b *Backoff) Wait(name types.NamespacedName, basis any) time.Duration {
 	return max(0, time.Until(ends))
 }
 
-// Failed records a failed attempt and returns the time until the next attempt is due. The failures of ShouldReport are logged.
+// Failed records a failed attempt and returns the time until the next attempt is due. The
+// failures of ShouldReport are logged.
 func (b *Backoff) Failed(ctx context.Context, name types.NamespacedName, basis any, err error) time.Duration {
 	wait := b.failures.When(name)
 	now := time.Now()
@@ -86,13 +92,16 @@ func (b *Backoff) Failed(ctx context.Context, name types.NamespacedName, basis a
 // Failures returns how many attempts on an object have failed since the last success.
 func (b *Backoff) Failures(name types.NamespacedName) int { return b.failures.NumRequeues(name) }
 
-// ShouldReport reports whether users get a message if the current attempt fails: for the first failure of an object, the 8th, the 16th and so on, each time
-// twice as many. A new message for each attempt would be one more write per attempt. The second to the seventh failure follow within seconds of the first.
+// ShouldReport reports whether users get a message if the current attempt fails: for the
+// first failure of an object, the 8th, the 16th and so on, each time twice as many. A new
+// message for each attempt would be one more write per attempt. The second to the seventh
+// failure follow within seconds of the first.
 func (b *Backoff) ShouldReport(name types.NamespacedName) bool {
 	return isReported(b.Failures(name) + 1)
 }
 
-// isReported reports whether the failure with this number is reported. The second to the seventh failure follow within seconds of the first.
+// isReported reports whether the failure with this number is reported. The second to the
+// seventh failure follow within seconds of the first.
 func isReported(failures int) bool {
 	return failures == 1 || failures >= 8 && bits.OnesCount(uint(failures)) == 1
 }
@@ -105,8 +114,9 @@ func (b *Backoff) Succeeded(name types.NamespacedName) {
 	delete(b.pending, name)
 }
 
-// RetrySoon makes the next attempt on an object due, at the earliest changedPause after the last attempt: the cause of the last failure may have ended. The
-// failures still count.
+// RetrySoon makes the next attempt on an object due, at the earliest changedPause after
+// the last attempt: the cause of the last failure may have ended. The failures still
+// count.
 func (b *Backoff) RetrySoon(name types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,10 +128,12 @@ func (b *Backoff) RetrySoon(name types.NamespacedName) {
 	}
 }
 
-// ErrNothingToDo ends an attempt that has neither failed nor succeeded: a later event must come first, and requeues the object.
+// ErrNothingToDo ends an attempt that has neither failed nor succeeded: a later event
+// must come first, and requeues the object.
 var ErrNothingToDo = errors.New("there is nothing to do yet")
 
-// Attempt runs an attempt when the attempt is due. An attempt that requests a requeue, or ends with ErrNothingToDo, has neither failed nor succeeded.
+// Attempt runs an attempt when the attempt is due. An attempt that requests a requeue, or
+// ends with ErrNothingToDo, has neither failed nor succeeded.
 func (b *Backoff) Attempt(ctx context.Context, name types.NamespacedName, basis any, attempt func() (reconcile.Result, error)) (reconcile.Result, error) {
 	if wait := b.Wait(name, basis); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -138,8 +150,8 @@ func (b *Backoff) Attempt(ctx context.Context, name types.NamespacedName, basis 
 	return result, err
 }
 
-// WithBackoff wraps a reconciler so that attempts on each object are spaced. An attempt is based on the object as informers show it, without the
-// annotations of the managers.
+// WithBackoff wraps a reconciler so that attempts on each object are spaced. An attempt
+// is based on the object as informers show it, without the annotations of the managers.
 func WithBackoff(r reconcile.Reconciler, informers client.Reader, empty func() client.Object, except ...string) reconcile.Reconciler {
 	b := NewBackoff(FirstPause)
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -151,7 +163,8 @@ func WithBackoff(r reconcile.Reconciler, informers client.Reader, empty func() c
 	})
 }
 
-// Basis identifies what users decide about an object: everything but the status and the fields that managers write. The zero value stands for no object.
+// Basis identifies what users decide about an object: everything but the status and the
+// fields that managers write. The zero value stands for no object.
 type Basis struct {
 	UID        types.UID
 	Generation int64

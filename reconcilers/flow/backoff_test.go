@@ -19,7 +19,8 @@ var (
 	errNo = errors.New("refused")
 )
 
-// worker takes an pod from a queue as a controller does: after each attempt when it is due, and at once with each event.
+// worker takes an pod from a queue as a controller does: after each attempt when it is
+// due, and at once with each event.
 type worker struct {
 	*Backoff
 	result   reconcile.Result
@@ -38,7 +39,8 @@ func (w *worker) reconcile(ctx context.Context, basis any) time.Duration {
 	return result.RequeueAfter
 }
 
-// run takes the pod for a time, with an event as often, and returns how many attempts there were.
+// run takes the pod for a time, with an event as often, and returns how many attempts
+// there were.
 func (w *worker) run(ctx context.Context, d, event time.Duration, basis func() any) int {
 	before := w.attempts
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -89,7 +91,8 @@ func TestBackoff_Attempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &worker{Backoff: NewBackoff(FirstPause), err: errNo}
 		w.run(t.Context(), 5*time.Minute, 0, same)
-		// A requeue is neither a failure nor a success, and so is an attempt that finds nothing to do yet.
+		// A requeue is neither a failure nor a success, and so is an attempt that finds
+		// nothing to do yet.
 		w.err, w.result = nil, reconcile.Result{RequeueAfter: time.Second}
 		time.Sleep(LongestPause)
 		failures := w.Failures(pod)

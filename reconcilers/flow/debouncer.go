@@ -7,8 +7,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
-// Debouncer delivers keys together: those that arrive within a delay after the first key. In a burst, a timer and a goroutine for each key would take
-// processor time from the creates that produce the keys.
+// Debouncer delivers keys together: those that arrive within a delay after the first key.
+// In a burst, a timer and a goroutine for each key would take processor time from the
+// creates that produce the keys.
 type Debouncer struct {
 	Delay   time.Duration
 	Deliver func(ledger.Key)

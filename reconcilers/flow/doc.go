@@ -1,4 +1,5 @@
-// Package flow has the devices by which reconcilers control how often they work and write:
+// Package flow has the devices by which reconcilers control how often they work and
+// write:
 //
 //	Debouncer        joins the keys that arrive within a delay
 //	Pacer            spaces writes that can wait, so that creates get the time in between

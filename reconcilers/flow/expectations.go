@@ -10,8 +10,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 )
 
-// Expectations records the last write to each claim until the informer delivers the written version or a later one. A reconcile in between would otherwise
-// repeat the write and fail.
+// Expectations records the last write to each claim until the informer delivers the
+// written version or a later one. A reconcile in between would otherwise repeat the write
+// and fail.
 type Expectations struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]version
@@ -31,8 +32,8 @@ func (s *Expectations) ExpectVersion(written client.Object) {
 	s.recordVersion(written, object.ResourceVersion(written))
 }
 
-// ExpectDeletion records the last write to an object that is being deleted: no later version needs another write. The version in the response may never
-// have been stored.
+// ExpectDeletion records the last write to an object that is being deleted: no later
+// version needs another write. The version in the response may never have been stored.
 func (s *Expectations) ExpectDeletion(written client.Object) {
 	s.recordVersion(written, math.MaxUint64)
 }

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// FirstObserved records since when a condition holds, by the clock of this process: times in objects come from other clocks. The zero value is ready.
-// FirstObserved is safe for concurrent use.
+// FirstObserved records since when a condition holds, by the clock of this process: times
+// in objects come from other clocks. The zero value is ready. FirstObserved is safe for
+// concurrent use.
 type FirstObserved[K comparable] struct {
 	mu sync.Mutex
 	at map[K]time.Time

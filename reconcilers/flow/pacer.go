@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pacer spaces writes that can wait: the first write after a quiet time is due at once, later writes share the next turn. Between turns, API server and
-// etcd serve creates.
+// Pacer spaces writes that can wait: the first write after a quiet time is due at once,
+// later writes share the next turn. Between turns, API server and etcd serve creates.
 type Pacer struct {
 	every time.Duration
 
@@ -22,7 +22,8 @@ func NewPacer(every time.Duration) *Pacer {
 	return &Pacer{every: every, due: map[types.NamespacedName]time.Time{}}
 }
 
-// Wait returns for how long an object has to wait for a turn. If the turn has come, Wait returns 0 and ends the turn.
+// Wait returns for how long an object has to wait for a turn. If the turn has come, Wait
+// returns 0 and ends the turn.
 func (t *Pacer) Wait(name types.NamespacedName, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,17 +13,20 @@ import (
 // Queue is the source of a controller's requests, in the order of turns.
 type Queue interface {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
-	// setWorkers sets the number of regular workers before the controller starts, and returns the number of all workers.
+	// setWorkers sets the number of regular workers before the controller starts, and
+	// returns the number of all workers.
 	setWorkers(regular int) (all int)
 }
 
-// queue is a workqueue that records in turns which requests are at work, and which are postponed.
+// queue is a workqueue that records in turns which requests are at work, and which are
+// postponed.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	turns *turns
 }
 
-// NewQueue returns a queue whose metrics have this name. Its rate limiter is for errors that Backoff does not space.
+// NewQueue returns a queue whose metrics have this name. Its rate limiter is for errors
+// that Backoff does not space.
 func NewQueue(name string) Queue {
 	type request = reconcile.Request
 	t := newTurns()
@@ -47,7 +50,8 @@ func (q *queue) Done(r reconcile.Request) {
 
 func (q *queue) setWorkers(regular int) (all int) { return q.turns.setWorkers(regular) }
 
-// QueueOptions returns the options of a controller with this queue and number of regular workers.
+// QueueOptions returns the options of a controller with this queue and number of regular
+// workers.
 func QueueOptions(q Queue, workers int) controller.Options {
 	needsLeader := false
 	return controller.Options{
@@ -67,7 +71,8 @@ func Add(mgr manager.Manager, name string, q Queue, workers int, r reconcile.Rec
 	return err
 }
 
-// OnEveryReplica is a part of a manager that runs on every replica, after the informers are filled. The webhook server ends later than OnEveryReplica.
+// OnEveryReplica is a part of a manager that runs on every replica, after the informers
+// are filled. The webhook server ends later than OnEveryReplica.
 type OnEveryReplica func(context.Context) error
 
 // Start implements manager.Runnable.

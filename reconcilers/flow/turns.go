@@ -12,24 +12,31 @@ import (
 const (
 	slowAfter = time.Second      // for one object
 	slowFor   = 30 * time.Second // after the last slow object
-	// slowForgotten is the time without an object after which a namespace is not slow any more.
+	// slowForgotten is the time without an object after which a namespace is not slow any
+	// more.
 	slowForgotten = time.Hour
-	// keepsPlace is the longest pause after which a request keeps its place: a Pacer has postponed the request.
+	// keepsPlace is the longest pause after which a request keeps its place: a Pacer has
+	// postponed the request.
 	keepsPlace = 500 * time.Millisecond
 )
 
 // turns decides which waiting request the next free worker gets:
 //
 //   - Namespaces with waiting requests take turns, one request each.
-//   - In a namespace, the oldest request comes first. A request that was postponed for keepsPlace at most keeps its place.
-//   - All requests together use the regular workers. A namespace without rivals uses all of them.
-//   - While a slow namespace has requests at work, the spare workers work too. The slow namespaces together use at most as many workers as there are regular
-//     workers: the spare workers are left for the other namespaces.
+//   - In a namespace, the oldest request comes first. A request that was postponed for
+//     keepsPlace at most keeps its place.
+//   - All requests together use the regular workers. A namespace without rivals uses all
+//     of them.
+//   - While a slow namespace has requests at work, the spare workers work too. The slow
+//     namespaces together use at most as many workers as there are regular workers: the
+//     spare workers are left for the other namespaces.
 //
-// A namespace is slow if one of its objects took longer than slowAfter, as when a webhook delays each write in the namespace.
+// A namespace is slow if one of its objects took longer than slowAfter, as when a webhook
+// delays each write in the namespace.
 //
-// The rules decide when a worker is free, and queue no request again: each waiting request costs nothing, and is served in its order. A worker that has
-// finished a request asks for the next request itself, so a place that becomes free needs no signal.
+// The rules decide when a worker is free, and queue no request again: each waiting
+// request costs nothing, and is served in its order. A worker that has finished a request
+// asks for the next request itself, so a place that becomes free needs no signal.
 type turns struct {
 	mu             sync.Mutex
 	regular, spare int
@@ -88,7 +95,8 @@ func (t *turns) Push(r reconcile.Request) {
 	}
 }
 
-// Len implements workqueue.Queue: the number of waiting requests; 0 while no request may be served.
+// Len implements workqueue.Queue: the number of waiting requests; 0 while no request may
+// be served.
 func (t *turns) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +130,8 @@ func (t *turns) Pop() (r reconcile.Request) {
 	return r
 }
 
-// next returns the index in waiting of the namespace whose request may be served next; -1 if no request may be served. The caller holds mu.
+// next returns the index in waiting of the namespace whose request may be served next; -1
+// if no request may be served. The caller holds mu.
 func (t *turns) next() int {
 	busy, busySlow := len(t.began), 0
 	for namespace, n := range t.busy {

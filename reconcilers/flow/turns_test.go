@@ -111,7 +111,8 @@ func TestQueue_NamespacesTakeTurnsOldestFirst(t *testing.T) {
 	})
 }
 
-// A Pacer postpones most requests once. If a postponed request lost its place, each request would wait twice for all others.
+// A Pacer postpones most requests once. If a postponed request lost its place, each
+// request would wait twice for all others.
 func TestQueue_PostponedRequestKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[string]bool{}
@@ -139,8 +140,9 @@ func TestQueue_PostponedRequestKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// All tenants share one namespace. One slow write made the namespace slow for half a minute: a quarter of the workers served it, and each further request was
-// queued again after a second, in any order.
+// All tenants share one namespace. One slow write made the namespace slow for half a
+// minute: a quarter of the workers served it, and each further request was queued again
+// after a second, in any order.
 func TestQueue_SlowNamespaceIsServedInOrderByAllRegularWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const regular, requests, each = 20, 6000, 200 * time.Millisecond

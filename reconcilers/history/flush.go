@@ -12,7 +12,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 )
 
-// store adds a record to the records that wait for the next write of objects. Without room, store drops and counts the record. The caller holds mu.
+// store adds a record to the records that wait for the next write of objects. Without
+// room, store drops and counts the record. The caller holds mu.
 func (r *Recorder) store(record historyrecord.Record) {
 	switch {
 	case r.objects == nil:
@@ -24,8 +25,9 @@ func (r *Recorder) store(record historyrecord.Record) {
 	}
 }
 
-// Run writes the objects every flushEvery until ctx ends. On the leader, Run also deletes the objects older than the retention. After Run, the caller calls
-// Flush to write the remaining records.
+// Run writes the objects every flushEvery until ctx ends. On the leader, Run also deletes
+// the objects older than the retention. After Run, the caller calls Flush to write the
+// remaining records.
 func (r *Recorder) Run(ctx context.Context) error {
 	if r.objects == nil {
 		return nil
@@ -59,7 +61,8 @@ func (r *Recorder) deleteOld(ctx context.Context) {
 	}
 }
 
-// Flush writes the waiting records to the objects. Records of a failed write wait for the next Flush. A replica that does not lead writes:
+// Flush writes the waiting records to the objects. Records of a failed write wait for the
+// next Flush. A replica that does not lead writes:
 //
 //   - the records that the replica recorded as the leader
 //   - after a change of the leader, the events that the replica has kept as a follower
@@ -122,8 +125,10 @@ func (r *Recorder) Flush(ctx context.Context) {
 	}
 }
 
-// storeReplay adds the events of replay that are newer than the versions in the annotations of the objects to the waiting records, and, if the replica listed
-// its claims shortly before it began to lead, the allocations of the stored claims that are newer.
+// storeReplay adds the events of replay that are newer than the versions in the
+// annotations of the objects to the waiting records, and, if the replica listed its
+// claims shortly before it began to lead, the allocations of the stored claims that are
+// newer.
 func (r *Recorder) storeReplay(ctx context.Context) error {
 	r.mu.Lock()
 	r.replayAfterChange()

@@ -1,5 +1,6 @@
-// Package history logs each allocation and each release of a claim, so that a log store can answer which claim owned an address at a past time. With a
-// retention, the package also stores the records in AllocationHistories.
+// Package history logs each allocation and each release of a claim, so that a log store
+// can answer which claim owned an address at a past time. With a retention, the package
+// also stores the records in AllocationHistories.
 //
 // The leader logs a line of logger "history" with the fields of historyrecord.Record:
 //
@@ -9,38 +10,51 @@
 //	Released    the claim is deleted
 //	Released    the claim no longer has an allocation: it has lost its addresses in a conflict, or names no ranges, or others that are not allocated to it yet
 //
-// Every record follows from two versions of a claim alone, on each replica alike. A version between two statuses counts too: its grant shows the allocation.
+// Every record follows from two versions of a claim alone, on each replica alike. A
+// version between two statuses counts too: its grant shows the allocation.
 //
-// If the removal of the finalizer fails, a release may be logged again: readers use the last line.
+// If the removal of the finalizer fails, a release may be logged again: readers use the
+// last line.
 //
 // # Take-over
 //
-// The journal contains, for each resource, the resourceVersion of the last event that the leader had applied at its last commit (journal.Snapshot.Applied). A
-// leader logs an event before the leader applies the event: the events up to the version in the journal are logged. Every follower keeps the events of the last
-// two minutes. When a follower begins to lead, the follower logs the kept events after the version in the journal. An event after the last commit of a leader
-// may be logged twice: readers drop repeated lines.
+// The journal contains, for each resource, the resourceVersion of the last event that the
+// leader had applied at its last commit (journal.Snapshot.Applied). A leader logs an
+// event before the leader applies the event: the events up to the version in the journal
+// are logged. Every follower keeps the events of the last two minutes. When a follower
+// begins to lead, the follower logs the kept events after the version in the journal. An
+// event after the last commit of a leader may be logged twice: readers drop repeated
+// lines.
 //
-// A process that has just started has listed the claims, and has no events of them. When such a process begins to lead, the process logs the allocation of
-// each stored claim whose version is after the version in the journal.
+// A process that has just started has listed the claims, and has no events of them. When
+// such a process begins to lead, the process logs the allocation of each stored claim
+// whose version is after the version in the journal.
 //
-// The deletion of a claim without a finalizer is not logged if no replica runs at the time of the deletion.
+// The deletion of a claim without a finalizer is not logged if no replica runs at the
+// time of the deletion.
 //
 // # Objects
 //
-// The leader collects the records of each pool. Every flushEvery, and when the leader stops, the leader writes the records to the AllocationHistories of the
-// pool. Therefore records may not be stored yet although the journal contains the versions of their events. To find these records, each AllocationHistory has
-// an annotation with versions: when the AllocationHistory was written, the records of the events up to these versions had been stored. A new leader reads the
-// newest versions from the annotations, and stores the later events that the new leader has kept as a follower; soon after the start of its process, also the
-// allocations of the stored claims with later versions. Readers drop records that are stored twice.
+// The leader collects the records of each pool. Every flushEvery, and when the leader
+// stops, the leader writes the records to the AllocationHistories of the pool. Therefore
+// records may not be stored yet although the journal contains the versions of their
+// events. To find these records, each AllocationHistory has an annotation with versions:
+// when the AllocationHistory was written, the records of the events up to these versions
+// had been stored. A new leader reads the newest versions from the annotations, and
+// stores the later events that the new leader has kept as a follower; soon after the
+// start of its process, also the allocations of the stored claims with later versions.
+// Readers drop records that are stored twice.
 //
-// A leader that ends without a stop may lead again at once, in a new process without kept events. Therefore every follower that observes a new leader stores
-// the kept events that are newer than the versions in the annotations, storeAfter after the event. A process raises the versions in the annotations after the
-// process has run for keepFor: by then, the followers have stored the events from before the start of the process.
+// A leader that ends without a stop may lead again at once, in a new process without kept
+// events. Therefore every follower that observes a new leader stores the kept events that
+// are newer than the versions in the annotations, storeAfter after the event. A process
+// raises the versions in the annotations after the process has run for keepFor: by then,
+// the followers have stored the events from before the start of the process.
 //
 // Records are missing in the objects, but not in the log, in these cases:
 //
-//   - Every replica that has observed the event ends before the replica stores the event: a leader within flushEvery, a follower within storeAfter and
-//     flushEvery.
+//   - Every replica that has observed the event ends before the replica stores the event:
+//     a leader within flushEvery, a follower within storeAfter and flushEvery.
 //   - The API server has not accepted the objects for keepFor.
 //   - The objects of a pool and a day are full.
 //   - More than maxPending records wait.
@@ -62,12 +76,14 @@ import (
 )
 
 const (
-	// keepFor is the time for which a follower keeps an event: longer than a take-over takes.
+	// keepFor is the time for which a follower keeps an event: longer than a take-over
+	// takes.
 	keepFor = 2 * time.Minute
-	// maxKept bounds the number of events that a follower keeps: the oldest events are dropped first.
+	// maxKept bounds the number of events that a follower keeps: the oldest events are
+	// dropped first.
 	maxKept = 50_000
-	// storeAfter is the age at which a follower stores an event that the leader may not have stored: longer than a take-over and the first write of a leader
-	// take.
+	// storeAfter is the age at which a follower stores an event that the leader may not
+	// have stored: longer than a take-over and the first write of a leader take.
 	storeAfter = 30 * time.Second
 	// flushEvery is the interval between writes of objects.
 	flushEvery = 10 * time.Second
@@ -88,8 +104,8 @@ type Recorder struct {
 
 	mu   sync.Mutex
 	kept []event // Invariant: len(kept) <= maxKept
-	// released and releasedBefore contain the UIDs of the claims whose release was logged in this period and in the previous period. A period lasts at least
-	// keepFor.
+	// released and releasedBefore contain the UIDs of the claims whose release was logged
+	// in this period and in the previous period. A period lasts at least keepFor.
 	released, releasedBefore map[string]struct{}
 	periodBegan              time.Time
 
@@ -100,16 +116,18 @@ type Recorder struct {
 	waiting   int                               // number of records in pending
 	dropped   int                               // number of records without room in pending since the last flush
 	started   time.Time                         // start of this process
-	// leader is the identity of the leader at the last Flush, and leaderSince the time of the first Flush with this leader.
+	// leader is the identity of the leader at the last Flush, and leaderSince the time of
+	// the first Flush with this leader.
 	leader      string
 	leaderSince time.Time
-	// replay contains the events that this replica kept as a follower and that the objects may lack. readRecorded reports that the versions in the annotations
-	// of the objects have to be read before replay is stored.
+	// replay contains the events that this replica kept as a follower and that the
+	// objects may lack. readRecorded reports that the versions in the annotations of the
+	// objects have to be read before replay is stored.
 	replay       []event
 	readRecorded bool
 	replayStored bool // the objects may lack allocations of claims that were listed at the start of this process
-	// observed maps a resource to the version of its last event. complete reports that objects, pending and replay together contain every record up to these
-	// versions.
+	// observed maps a resource to the version of its last event. complete reports that
+	// objects, pending and replay together contain every record up to these versions.
 	observed versions
 	complete bool
 	recorded versions // the objects contain every record up to these versions
@@ -133,8 +151,9 @@ func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
 	}
 }
 
-// StoreIn makes the Recorder store the records in objects too. The retention of the objects is the given number of days. Call StoreIn before the first event,
-// and Run to write the objects.
+// StoreIn makes the Recorder store the records in objects too. The retention of the
+// objects is the given number of days. Call StoreIn before the first event, and Run to
+// write the objects.
 func (r *Recorder) StoreIn(objects *Objects, days int) { r.objects, r.retention = objects, days }
 
 // Claims are the claims of one resource.
@@ -147,8 +166,10 @@ type Claims struct {
 // AddClaims adds the claims of a resource, before the first event.
 func (r *Recorder) AddClaims(c Claims) { r.claims = append(r.claims, c) }
 
-// Observe records the event of a claim before the ledger applies the event, except the events of the list at the start of the process, see Lead. before is nil
-// for a claim without an earlier event; after is nil for a deleted claim. convert converts the claim for the ledger.
+// Observe records the event of a claim before the ledger applies the event, except the
+// events of the list at the start of the process, see Lead. before is nil for a claim
+// without an earlier event; after is nil for a deleted claim. convert converts the claim
+// for the ledger.
 func (r *Recorder) Observe(before, after client.Object, convert func(client.Object) ledger.Claim) {
 	var was, is ledger.Claim
 	if before != nil {
@@ -174,7 +195,8 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 	}
 }
 
-// allocatedAt returns when a claim was allocated, by the status of the claim; now if the status has no time in the past.
+// allocatedAt returns when a claim was allocated, by the status of the claim; now if the
+// status has no time in the past.
 func (r *Recorder) allocatedAt(o client.Object) time.Time {
 	now := r.now()
 	if since := inventory.AllocatedAt(o); !since.IsZero() && since.Before(now) {
@@ -183,8 +205,10 @@ func (r *Recorder) allocatedAt(o client.Object) time.Time {
 	return now
 }
 
-// isAllocated reports whether a stored claim is or was the owner of its ranges, according to its status, or to its grant: the validating webhook admits a
-// token only with an open grant, and the API server stores the status later, or never if the claim is changed or deleted at once.
+// isAllocated reports whether a stored claim is or was the owner of its ranges, according
+// to its status, or to its grant: the validating webhook admits a token only with an open
+// grant, and the API server stores the status later, or never if the claim is changed or
+// deleted at once.
 func isAllocated(c ledger.Claim) bool {
 	return len(c.Ranges) > 0 && !c.Flagged && (c.Ready || c.AllocatedEarlier || !c.Token.IsZero())
 }
@@ -196,7 +220,8 @@ func (r *Recorder) Release(o client.Object, c ledger.Claim) {
 	}
 }
 
-// record logs an event on the leader. On a follower, record keeps the event for the next take-over.
+// record logs an event on the leader. On a follower, record keeps the event for the next
+// take-over.
 func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Claim, o client.Object) {
 	record := historyrecord.NewRecord(what, at, c, r.domainOf(c), o)
 	r.mu.Lock()
@@ -212,8 +237,8 @@ func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Cl
 	}
 }
 
-// domainOf returns the routing domain of the ranges of a claim: if the claim owns its ranges, the domain of the owned ranges; otherwise the domain of the label
-// of the claim.
+// domainOf returns the routing domain of the ranges of a claim: if the claim owns its
+// ranges, the domain of the owned ranges; otherwise the domain of the label of the claim.
 func (r *Recorder) domainOf(c ledger.Claim) string {
 	if o := r.ledger.OwnershipOf(c.UID); o.Allocated {
 		return o.Space
@@ -221,8 +246,8 @@ func (r *Recorder) domainOf(c ledger.Claim) string {
 	return c.Space
 }
 
-// keep keeps an event for keepFor. Beyond maxKept events, keep drops the oldest, without moving the others: append copies them when its array is full. The
-// caller holds mu.
+// keep keeps an event for keepFor. Beyond maxKept events, keep drops the oldest, without
+// moving the others: append copies them when its array is full. The caller holds mu.
 func (r *Recorder) keep(e event) {
 	if len(r.kept) == 0 {
 		time.AfterFunc(keepFor, r.forget)
@@ -231,7 +256,8 @@ func (r *Recorder) keep(e event) {
 	r.kept = r.kept[max(0, len(r.kept)-maxKept):]
 }
 
-// forget drops the events older than keepFor, and schedules the next call until no event is left.
+// forget drops the events older than keepFor, and schedules the next call until no event
+// is left.
 func (r *Recorder) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,8 +270,9 @@ func (r *Recorder) forget() {
 	time.AfterFunc(keepFor/4, r.forget)
 }
 
-// write logs a record and returns true. A release of a claim whose release was logged in this period or in the previous period is not logged again: write
-// returns false. The caller holds mu.
+// write logs a record and returns true. A release of a claim whose release was logged in
+// this period or in the previous period is not logged again: write returns false. The
+// caller holds mu.
 func (r *Recorder) write(record historyrecord.Record) bool {
 	if time.Since(r.periodBegan) > keepFor {
 		r.released, r.releasedBefore, r.periodBegan = map[string]struct{}{}, r.released, time.Now()
@@ -265,8 +292,9 @@ func (r *Recorder) write(record historyrecord.Record) bool {
 	return true
 }
 
-// Lead logs the kept events that the previous leader may not have logged: the events after applied, the versions in the last commit of the previous leader, by
-// resource. The ledger calls Lead when this replica begins to lead.
+// Lead logs the kept events that the previous leader may not have logged: the events
+// after applied, the versions in the last commit of the previous leader, by resource. The
+// ledger calls Lead when this replica begins to lead.
 func (r *Recorder) Lead(applied map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -292,7 +320,8 @@ func (r *Recorder) Lead(applied map[string]uint64) {
 	r.kept = nil
 }
 
-// storedAfter returns the allocations of the stored claims whose version is after the version of their resource.
+// storedAfter returns the allocations of the stored claims whose version is after the
+// version of their resource.
 func (r *Recorder) storedAfter(after map[string]uint64) (allocations []event) {
 	for _, all := range r.claims {
 		for _, o := range all.Stored() {
@@ -309,7 +338,8 @@ func (r *Recorder) storedAfter(after map[string]uint64) (allocations []event) {
 	return allocations
 }
 
-// replayKept adds the kept events older than a time to replay, each event once. The caller holds mu.
+// replayKept adds the kept events older than a time to replay, each event once. The
+// caller holds mu.
 func (r *Recorder) replayKept(before time.Time) {
 	for n := range r.kept {
 		if e := &r.kept[n]; !e.replayed && e.at.Before(before) {
@@ -319,10 +349,11 @@ func (r *Recorder) replayKept(before time.Time) {
 	}
 }
 
-// replayAfterChange adds to replay the kept events that an earlier leader may not have stored, storeAfter after each event. The caller holds mu.
+// replayAfterChange adds to replay the kept events that an earlier leader may not have
+// stored, storeAfter after each event. The caller holds mu.
 //
-// This replica may observe an event, or the new leader, later than other replicas do. Therefore events up to storeAfter after the change of the leader count
-// too.
+// This replica may observe an event, or the new leader, later than other replicas do.
+// Therefore events up to storeAfter after the change of the leader count too.
 func (r *Recorder) replayAfterChange() {
 	now := time.Now()
 	if leader, _ := r.ledger.Leader(); leader != r.leader {

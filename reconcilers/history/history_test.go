@@ -34,7 +34,8 @@ func allocation(t *testing.T, uid types.UID, version int, phase v1alpha1.IPAlloc
 
 var logLine = regexp.MustCompile(`"msg"="(\w+)".*"uid"="(\w+)"`)
 
-// follower returns the recorder of a replica that does not lead and has listed the stored claims, and a function that returns the logged events.
+// follower returns the recorder of a replica that does not lead and has listed the stored
+// claims, and a function that returns the logged events.
 func follower(stored ...client.Object) (r *Recorder, logged func() []string) {
 	var lines []string
 	log := funcr.New(func(_, line string) {
@@ -79,7 +80,8 @@ func TestRecorder_LeadLogsWhatThePreviousLeaderMayNotHaveLogged(t *testing.T) {
 	}
 }
 
-// A follower may observe far more events than it keeps. If each further event moved all kept events, the total cost would be quadratic: 100,000 claims took 29 s.
+// A follower may observe far more events than it keeps. If each further event moved all
+// kept events, the total cost would be quadratic: 100,000 claims took 29 s.
 func TestRecorder_KeepMovesFewEvents(t *testing.T) {
 	r, _ := follower()
 	const events, most = 4 * maxKept, 40 * maxKept

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// writeAttempts bounds the failed attempts of a Store. An attempt fails if an earlier leader has written the same object.
+	// writeAttempts bounds the failed attempts of a Store. An attempt fails if an earlier
+	// leader has written the same object.
 	writeAttempts = 3
 	// maxLastParts bounds the number of objects in memory.
 	maxLastParts = 500
@@ -35,8 +36,9 @@ type Limits struct {
 	Parts int32 // number of objects; default 100
 }
 
-// Objects stores records in AllocationHistories: one object for each pool and each day, followed by further objects whenever the last object is full. Objects
-// is safe for concurrent use.
+// Objects stores records in AllocationHistories: one object for each pool and each day,
+// followed by further objects whenever the last object is full. Objects is safe for
+// concurrent use.
 type Objects struct {
 	client    client.Client
 	live      client.Reader
@@ -70,13 +72,16 @@ func (v versions) raise(others versions) {
 	}
 }
 
-// errNoRoom reports that the objects of a pool and a day are full. The last object is marked as incomplete.
+// errNoRoom reports that the objects of a pool and a day are full. The last object is
+// marked as incomplete.
 var errNoRoom = errors.New("the AllocationHistories of the pool have no room for more records today")
 
-// Store appends records of a pool to the objects of a day, and returns the records that are not stored. The annotation butlerv1.AnnotationHistoryRecorded gets
-// the versions recorded, if newer.
+// Store appends records of a pool to the objects of a day, and returns the records that
+// are not stored. The annotation butlerv1.AnnotationHistoryRecorded gets the versions
+// recorded, if newer.
 //
-// If the objects of the day are full, Store drops the remaining records. Only the call that marks the last object as incomplete returns errNoRoom.
+// If the objects of the day are full, Store drops the remaining records. Only the call
+// that marks the last object as incomplete returns errNoRoom.
 func (s *Objects) Store(ctx context.Context, pool, day string, records []historyrecord.Record, recorded versions) (left []historyrecord.Record, err error) {
 	failed := 0
 	for len(records) > 0 {
@@ -96,7 +101,8 @@ func (s *Objects) Store(ctx context.Context, pool, day string, records []history
 	return nil, nil
 }
 
-// storeSome stores the first records in the last object; if the last object is full, in a new object. full reports that the limits permit no further object.
+// storeSome stores the first records in the last object; if the last object is full, in a
+// new object. full reports that the limits permit no further object.
 func (s *Objects) storeSome(ctx context.Context, pool, day string, records []historyrecord.Record, recorded versions) (stored int, full bool, err error) {
 	before, err := s.lastPart(ctx, pool, day)
 	if err != nil {
@@ -160,7 +166,8 @@ func (s *Objects) newPart(pool, day string, part int32) *butlerv1.AllocationHist
 // maxReadableName bounds the length of the name of the pool in the name of an object.
 const maxReadableName = 200
 
-// baseName returns the name of the first object of a pool and a day. The names of further objects have a number as suffix.
+// baseName returns the name of the first object of a pool and a day. The names of further
+// objects have a number as suffix.
 func baseName(pool, day string) string {
 	readable := strings.ToLower(strings.ReplaceAll(pool, "/", "."))
 	readable = strings.TrimRight(readable[:min(len(readable), maxReadableName)], "-.")
@@ -173,7 +180,8 @@ func hash(pool string) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// lastPart returns the newest object of a pool and a day, or a new object if no object is stored.
+// lastPart returns the newest object of a pool and a day, or a new object if no object is
+// stored.
 func (s *Objects) lastPart(ctx context.Context, pool, day string) (*butlerv1.AllocationHistory, error) {
 	s.mu.Lock()
 	known := s.last[pool]
@@ -231,7 +239,8 @@ func (s *Objects) each(ctx context.Context, of client.ListOption, f func(*metav1
 	}
 }
 
-// Recorded returns the newest versions in the annotations of the objects of these days. The objects contain every allocation and release up to these versions.
+// Recorded returns the newest versions in the annotations of the objects of these days.
+// The objects contain every allocation and release up to these versions.
 func (s *Objects) Recorded(ctx context.Context, days ...string) (all versions, err error) {
 	ofDays, err := labels.NewRequirement(butlerv1.LabelHistoryDay, selection.In, days)
 	if err != nil {
@@ -244,7 +253,8 @@ func (s *Objects) Recorded(ctx context.Context, days ...string) (all versions, e
 	})
 }
 
-// recordedIn returns the versions in the annotation of an object; no versions if the annotation is missing or not readable.
+// recordedIn returns the versions in the annotation of an object; no versions if the
+// annotation is missing or not readable.
 func recordedIn(o metav1.Object) versions {
 	recorded := versions{}
 	if json.Unmarshal([]byte(o.GetAnnotations()[butlerv1.AnnotationHistoryRecorded]), &recorded) != nil || recorded == nil {
@@ -253,7 +263,8 @@ func recordedIn(o metav1.Object) versions {
 	return recorded
 }
 
-// DeleteBefore deletes the objects of the days before a day, including the objects of deleted pools.
+// DeleteBefore deletes the objects of the days before a day, including the objects of
+// deleted pools.
 func (s *Objects) DeleteBefore(ctx context.Context, day string) (n int, err error) {
 	return n, s.each(ctx, client.HasLabels{butlerv1.LabelHistoryDay}, func(o *metav1.PartialObjectMetadata) error {
 		if o.Labels[butlerv1.LabelHistoryDay] >= day {

@@ -51,7 +51,8 @@ func (v version) object(n int) client.Object {
 	return vip
 }
 
-// Whatever happens to a claim between two statuses: no address has an owner in the history after the claim has given the address up.
+// Whatever happens to a claim between two statuses: no address has an owner in the
+// history after the claim has given the address up.
 func TestObserve_BetweenStatuses(t *testing.T) {
 	const a, b = "10.0.0.1", "10.0.0.2"
 	boundA := version{address: a, granted: true, bound: a}

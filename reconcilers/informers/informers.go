@@ -1,5 +1,7 @@
-// Package informers makes informers that continue within seconds after an outage of the API server. The informers of client-go wait longer after each failed
-// call, up to a minute, and cannot be interrupted: after an outage of 45 s, claims got their status 90 s after the end of the outage.
+// Package informers makes informers that continue within seconds after an outage of the
+// API server. The informers of client-go wait longer after each failed call, up to a
+// minute, and cannot be interrupted: after an outage of 45 s, claims got their status 90
+// s after the end of the outage.
 package informers
 
 import (
@@ -20,17 +22,21 @@ import (
 )
 
 const (
-	// askAgain is the pause between two attempts to reach an API server that does not respond. Up to half a pause is added at random, so that clients do
-	// not retry together.
+	// askAgain is the pause between two attempts to reach an API server that does not
+	// respond. Up to half a pause is added at random, so that clients do not retry
+	// together.
 	askAgain, askJitter = time.Second, 0.5
-	// sayAgain is the least time between two log lines about an API server that does not respond.
+	// sayAgain is the least time between two log lines about an API server that does not
+	// respond.
 	sayAgain = time.Minute
-	// settling is how long an API server may deny calls after its start, because the API server has not read the roles.
+	// settling is how long an API server may deny calls after its start, because the API
+	// server has not read the roles.
 	settling = 5 * time.Second
 )
 
-// New returns a replacement of toolscache.NewSharedIndexInformer for the Options of a controller-runtime cache. optional has an object of each optional kind:
-// the informers of these kinds are of type Optional.
+// New returns a replacement of toolscache.NewSharedIndexInformer for the Options of a
+// controller-runtime cache. optional has an object of each optional kind: the informers
+// of these kinds are of type Optional.
 func New(log logr.Logger, optional ...runtime.Object) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		log := log.WithName("informers").WithValues("of", nameOf(of))
@@ -44,7 +50,8 @@ func New(log logr.Logger, optional ...runtime.Object) func(toolscache.ListerWatc
 	}
 }
 
-// nameOf returns the kind of an object: the group, version and kind of an object without a Go type, else the Go type.
+// nameOf returns the kind of an object: the group, version and kind of an object without
+// a Go type, else the Go type.
 func nameOf(o runtime.Object) string {
 	if kind := o.GetObjectKind().GroupVersionKind(); !kind.Empty() {
 		return kind.String()
@@ -52,7 +59,8 @@ func nameOf(o runtime.Object) string {
 	return fmt.Sprintf("%T", o)
 }
 
-// persistent repeats calls to which the API server does not respond. Error responses are returned to the informer.
+// persistent repeats calls to which the API server does not respond. Error responses are
+// returned to the informer.
 type persistent struct {
 	toolscache.ListerWatcher
 	calls toolscache.ListerWatcherWithContext
@@ -93,7 +101,8 @@ func callWithRetry[T any](ctx context.Context, log logr.Logger, call func() (T, 
 	}
 }
 
-// isConnectionError reports whether a call failed without a response, or the API server responded that it is unavailable.
+// isConnectionError reports whether a call failed without a response, or the API server
+// responded that it is unavailable.
 func isConnectionError(err error) bool {
 	if err == nil {
 		return false

@@ -15,11 +15,13 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// refusedAgain is the pause between two attempts to read a resource that is not served, or whose reading is denied. Up to half a pause is added at random.
+// refusedAgain is the pause between two attempts to read a resource that is not served,
+// or whose reading is denied. Up to half a pause is added at random.
 const refusedAgain = 5 * time.Second
 
-// Optional is an informer of a kind that the API server may not serve, or may not let this process read, now or later. The informer is synced once the API
-// server has responded:
+// Optional is an informer of a kind that the API server may not serve, or may not let
+// this process read, now or later. The informer is synced once the API server has
+// responded:
 //
 //	the API server              the store
 //	serves the kind             has the objects
@@ -36,15 +38,17 @@ type Optional struct {
 	listed bool // the store has been filled once
 }
 
-// ReadAccess returns whether the API server does not serve the resource, or denies reading it.
+// ReadAccess returns whether the API server does not serve the resource, or denies
+// reading it.
 func (i *Optional) ReadAccess() (absent bool, denied error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.absent, i.denied
 }
 
-// recordResult records a response of the API server, and reports whether the response makes the store empty. again is true for a repeated call: a first
-// denial may come from an API server that has just started, and has read neither the roles nor the CRDs.
+// recordResult records a response of the API server, and reports whether the response
+// makes the store empty. again is true for a repeated call: a first denial may come from
+// an API server that has just started, and has read neither the roles nor the CRDs.
 func (i *Optional) recordResult(err error, again bool) (empty bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -96,8 +100,9 @@ func (c optionalCalls) ListWithContext(ctx context.Context, o metav1.ListOptions
 	}
 }
 
-// WatchWithContext implements toolscache.WatcherWithContext. WatchWithContext returns an error if the reflector must list again: the API server serves the
-// resource again, or has stopped to serve the resource.
+// WatchWithContext implements toolscache.WatcherWithContext. WatchWithContext returns an
+// error if the reflector must list again: the API server serves the resource again, or
+// has stopped to serve the resource.
 func (c optionalCalls) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	absent, denied := c.of.ReadAccess()
 	refused := absent || denied != nil
@@ -129,10 +134,12 @@ func (c optionalCalls) WatchWithContext(ctx context.Context, o metav1.ListOption
 	}
 }
 
-// errListAnew makes a reflector list again without a log line, or end if the context has ended.
+// errListAnew makes a reflector list again without a log line, or end if the context has
+// ended.
 var errListAnew = apierrors.NewResourceExpired("the API server shows the kind again, or does not serve it any more")
 
-// errNoStream makes a reflector list instead of stream. After errListAnew the reflector would try to stream again.
+// errNoStream makes a reflector list instead of stream. After errListAnew the reflector
+// would try to stream again.
 var errNoStream = errors.New("the kind could not be read: it is listed, not streamed")
 
 func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

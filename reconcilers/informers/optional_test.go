@@ -29,7 +29,8 @@ type server struct {
 	watches []*watch.RaceFreeFakeWatcher
 }
 
-// turn has the server refuse from now on, or no longer, with these objects; its watches end.
+// turn has the server refuse from now on, or no longer, with these objects; its watches
+// end.
 func (s *server) turn(refuses error, names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,10 +1,11 @@
-// Package inuse watches the addresses that Nodes, Machines and Services of the cluster use: the ledger does not allocate them, and the status of each
-// NetworkPool lists them.
+// Package inuse watches the addresses that Nodes, Machines and Services of the cluster
+// use: the ledger does not allocate them, and the status of each NetworkPool lists them.
 //
 //	Node, Machine, Service ──▶ watcher ──▶ ledger: not allocated (state/inuse.go)
 //	                              └──────▶ statusReconciler ──▶ status.infrastructureAllocations of each NetworkPool, for people and tools
 //
-// The ledger of every replica has the addresses. The status keeps those of a NetworkPool for a new leader whose informers have not synced.
+// The ledger of every replica has the addresses. The status keeps those of a NetworkPool
+// for a new leader whose informers have not synced.
 package inuse
 
 import (
@@ -35,11 +36,13 @@ import (
 
 const (
 	workers = 8 // NetworkPools at a time
-	// collectDelay is the time for which changes are collected before the status of the pools is computed.
+	// collectDelay is the time for which changes are collected before the status of the
+	// pools is computed.
 	collectDelay = 500 * time.Millisecond
 	// termInterval is the pause between two checks whether this replica leads.
 	termInterval = 200 * time.Millisecond
-	// syncLimit bounds the wait for the first list of Nodes and Services, which this replica may have no right to read.
+	// syncLimit bounds the wait for the first list of Nodes and Services, which this
+	// replica may have no right to read.
 	syncLimit = 5 * time.Second
 )
 
@@ -136,7 +139,8 @@ func (w *Watcher) followMachines(ctx context.Context) error {
 	return w.follow(ctx, informer)
 }
 
-// Await waits until the ledger has the addresses of the stored Nodes and Services, for at most syncLimit: a missing right must not prevent allocations.
+// Await waits until the ledger has the addresses of the stored Nodes and Services, for at
+// most syncLimit: a missing right must not prevent allocations.
 func (w *Watcher) Await(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, syncLimit)
 	defer cancel()
@@ -179,8 +183,9 @@ func (w *Watcher) watchPools(ctx context.Context, shared cache.Cache) error {
 	return err
 }
 
-// changesUsage reports whether the platform may use other addresses of a pool than before. After a release the address of a node is the platform's.
-// The first status shows that the ledger has observed the pool.
+// changesUsage reports whether the platform may use other addresses of a pool than
+// before. After a release the address of a node is the platform's. The first status shows
+// that the ledger has observed the pool.
 func changesUsage(before, after *v1alpha1.NetworkPool) bool {
 	return before.Generation != after.Generation || before.Status.ObservedGeneration != after.Status.ObservedGeneration ||
 		after.Status.AllocatedIPs < before.Status.AllocatedIPs

@@ -19,7 +19,8 @@ import (
 
 var networkPoolKind = v1alpha1.GroupVersion.WithKind("NetworkPool")
 
-// statusReconciler writes to each NetworkPool which of its addresses the platform uses. The addresses in the status are blocked too (butler.ConvertPool).
+// statusReconciler writes to each NetworkPool which of its addresses the platform uses.
+// The addresses in the status are blocked too (butler.ConvertPool).
 type statusReconciler struct {
 	*Watcher
 	status report.StatusWriter

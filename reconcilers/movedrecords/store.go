@@ -1,6 +1,8 @@
-// Package movedrecords stores moved records: the ranges of a pool that moved to other clusters, in ConfigMaps in the manager's namespace. The cooldown list in
-// the annotations of a pool has little room, and is lost when an update of the pool drops the annotation (kubectl replace). The ledger keeps the ranges in
-// the moved records from being allocated, so a writer of the ConfigMaps decides which addresses are free.
+// Package movedrecords stores moved records: the ranges of a pool that moved to other
+// clusters, in ConfigMaps in the manager's namespace. The cooldown list in the
+// annotations of a pool has little room, and is lost when an update of the pool drops the
+// annotation (kubectl replace). The ledger keeps the ranges in the moved records from
+// being allocated, so a writer of the ConfigMaps decides which addresses are free.
 package movedrecords
 
 import (
@@ -20,12 +22,14 @@ import (
 )
 
 const (
-	// maxPart bounds the ranges of one ConfigMap. A range takes at most 600 bytes, and a ConfigMap has at most 1 MiB.
+	// maxPart bounds the ranges of one ConfigMap. A range takes at most 600 bytes, and a
+	// ConfigMap has at most 1 MiB.
 	maxPart = 1500
 	page    = 100
 )
 
-// Store stores moved records. A nil Store has no records. Store is safe for concurrent use.
+// Store stores moved records. A nil Store has no records. Store is safe for concurrent
+// use.
 type Store struct {
 	maps corev1client.ConfigMapInterface
 }
@@ -40,7 +44,8 @@ func (s *Store) ReadAll(ctx context.Context) ([]ledger.MovedRecord, error) {
 	return s.list(ctx, poolrecord.LabelMoved)
 }
 
-// ReadPool reads the moved record of a pool by a consistent read. Without a stored ConfigMap the record has no parts.
+// ReadPool reads the moved record of a pool by a consistent read. Without a stored
+// ConfigMap the record has no parts.
 func (s *Store) ReadPool(ctx context.Context, pool ledger.Key, uid string) (ledger.MovedRecord, error) {
 	all, err := s.list(ctx, poolrecord.LabelMoved+"="+uid)
 	for _, r := range all {
@@ -77,7 +82,8 @@ func (s *Store) list(ctx context.Context, selector string) ([]ledger.MovedRecord
 	return all, nil
 }
 
-// read adds a ConfigMap to the moved record of the pool. A ConfigMap that cannot be decoded is a fault of the record: the ranges are not known.
+// read adds a ConfigMap to the moved record of the pool. A ConfigMap that cannot be
+// decoded is a fault of the record: the ranges are not known.
 func read(m *corev1.ConfigMap, found map[string]*ledger.MovedRecord) {
 	uid := m.Labels[poolrecord.LabelMoved]
 	r := found[uid]
@@ -96,8 +102,9 @@ func read(m *corev1.ConfigMap, found map[string]*ledger.MovedRecord) {
 	r.Parts = append(r.Parts, ledger.MovedRecordPart{Name: m.Name, Version: m.ResourceVersion, Moved: moved})
 }
 
-// SavePool changes the stored moved record of a pool so that the record contains the wanted ranges, and returns the stored record, also after a failure halfway.
-// A conflict error reports that another replica has changed the record.
+// SavePool changes the stored moved record of a pool so that the record contains the
+// wanted ranges, and returns the stored record, also after a failure halfway. A conflict
+// error reports that another replica has changed the record.
 func (s *Store) SavePool(ctx context.Context, stored ledger.MovedRecord, want []ledger.Moved) (ledger.MovedRecord, error) {
 	if s == nil {
 		return stored, nil
@@ -150,7 +157,8 @@ func (s *Store) SavePool(ctx context.Context, stored ledger.MovedRecord, want []
 	return after, errors.Join(errs...)
 }
 
-// DeletePool deletes the moved record of the pool with this UID, which is gone, also a part that cannot be read.
+// DeletePool deletes the moved record of the pool with this UID, which is gone, also a
+// part that cannot be read.
 func (s *Store) DeletePool(ctx context.Context, uid string) error {
 	if s == nil {
 		return nil
@@ -169,7 +177,8 @@ func (s *Store) DeletePool(ctx context.Context, uid string) error {
 	return errors.Join(errs...)
 }
 
-// write replaces a part of a moved record, and returns the resourceVersion of the ConfigMap.
+// write replaces a part of a moved record, and returns the resourceVersion of the
+// ConfigMap.
 func (s *Store) write(ctx context.Context, r ledger.MovedRecord, before, p ledger.MovedRecordPart) (version string, err error) {
 	if before.Name != "" && slices.Equal(before.Moved, p.Moved) {
 		return before.Version, nil

@@ -37,7 +37,8 @@ func jsonSize(t *testing.T, o any) int {
 
 func longName(n int) string { return fmt.Sprintf("%0253d", n) }
 
-// A NetworkPool with the longest names in each list of its status can be stored: released allocations always get their record.
+// A NetworkPool with the longest names in each list of its status can be stored: released
+// allocations always get their record.
 func TestStatus_NetworkPoolFitsIntoEtcd(t *testing.T) {
 	p := &v1alpha1.NetworkPool{}
 	var used []v1alpha1.InfrastructureAllocation
@@ -113,7 +114,8 @@ func TestStatus_ProxyIPPoolFitsIntoEtcd(t *testing.T) {
 	}
 }
 
-// Errors as the API server returns them when etcd, or its client of etcd, denies a request.
+// Errors as the API server returns them when etcd, or its client of etcd, denies a
+// request.
 func TestIsTooLarge(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error

@@ -17,7 +17,8 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// tier is a share of a pool's addresses: the condition is true while at least that share is allocated.
+// tier is a share of a pool's addresses: the condition is true while at least that share
+// is allocated.
 type tier struct {
 	condition string
 	event     string
@@ -31,8 +32,9 @@ var tiers = []tier{
 	{v1alpha1.ConditionCapacityExhausted, eventCapacityExhausted, 95},
 }
 
-// poolStatus returns the status of a pool with this usage, except status.releases. usage counts the addresses in cooldown as allocated. faults lists the rules
-// that the spec of the pool breaks.
+// poolStatus returns the status of a pool with this usage, except status.releases. usage
+// counts the addresses in cooldown as allocated. faults lists the rules that the spec of
+// the pool breaks.
 func poolStatus(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int64, faults field.ErrorList) *v1alpha1.NetworkPoolStatus {
 	s := p.Status.DeepCopy()
 	s.ObservedGeneration = p.Generation
@@ -55,10 +57,12 @@ func poolStatus(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int64, f
 	return s
 }
 
-// manyAddresses is the number of addresses from which the number of free addresses says nothing to a reader.
+// manyAddresses is the number of addresses from which the number of free addresses says
+// nothing to a reader.
 const manyAddresses = 1 << 32
 
-// summarize describes the usage of a pool with this window. Of a pool whose claims get single addresses, the largest free block is left out.
+// summarize describes the usage of a pool with this window. Of a pool whose claims get
+// single addresses, the largest free block is left out.
 func summarize(usage ledger.Usage, window []allocator.Range, blocks bool) string {
 	if usage.Exact.Total > manyAddresses {
 		size := allocator.Amount(usage.Total, usage.Exact.Total)
@@ -114,7 +118,8 @@ func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.C
 	return c
 }
 
-// ownersText explains why a pool that is being deleted is still stored. kept: the pool has the finalizer of this manager.
+// ownersText explains why a pool that is being deleted is still stored. kept: the pool
+// has the finalizer of this manager.
 func ownersText(kept bool, n int, noun string) string {
 	switch {
 	case n == 0 && !kept:
@@ -125,16 +130,17 @@ func ownersText(kept bool, n int, noun string) string {
 	return fmt.Sprintf("%s still %s addresses: delete %s, and the pool is deleted", allocator.Counted(n, noun), allocator.Agree(n, "owns", "own"), allocator.Agree(n, "it", "them"))
 }
 
-// crossing is a tier that the usage of a pool has reached or left; each crossing has an event.
+// crossing is a tier that the usage of a pool has reached or left; each crossing has an
+// event.
 type crossing struct {
 	condition string
 	reason    string // of the event
 	message   string
 }
 
-// findCrossings compares the conditions of a pool with the new ones: it returns a crossing
-// for each tier that was reached, the lowest first, or left, the highest first. The
-// conditions are the memory, so a restart repeats no event.
+// findCrossings compares the conditions of a pool with the new ones: it returns a
+// crossing for each tier that was reached, the lowest first, or left, the highest first.
+// The conditions are the memory, so a restart repeats no event.
 func findCrossings(before, after []metav1.Condition) (crossed []crossing) {
 	for _, t := range tiers {
 		if !meta.IsStatusConditionTrue(before, t.condition) && meta.IsStatusConditionTrue(after, t.condition) {
@@ -149,7 +155,8 @@ func findCrossings(before, after []metav1.Condition) (crossed []crossing) {
 	return crossed
 }
 
-// crossing describes that the usage of a pool with these conditions has reached or left the tier.
+// crossing describes that the usage of a pool with these conditions has reached or left
+// the tier.
 func (t tier) crossing(reason, side string, conditions []metav1.Condition) crossing {
 	message := meta.FindStatusCondition(conditions, t.condition).Message
 	return crossing{t.condition, reason, fmt.Sprintf("%s %d%%: %s", side, t.percent, message)}

@@ -21,23 +21,28 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// writeCooldownList writes the cooldown list of a pool, cooldowns and moved ranges, into the annotation of the pool, for the next leader, and reports whether
-// the annotation was written: the event of the write requeues the pool. If the list has changed, the moved record is written first: moved ranges without
-// room in the list are recorded with IgnoreListsUntil. After a failure, again is the time until the next write: the pool's status, on which releases
-// depend, does not wait.
+// writeCooldownList writes the cooldown list of a pool, cooldowns and moved ranges, into
+// the annotation of the pool, for the next leader, and reports whether the annotation was
+// written: the event of the write requeues the pool. If the list has changed, the moved
+// record is written first: moved ranges without room in the list are recorded with
+// IgnoreListsUntil. After a failure, again is the time until the next write: the pool's
+// status, on which releases depend, does not wait.
 //
-// allocator/state/movedrecord.go explains the revision of a cooldown list, ListedSince and IgnoreListsUntil.
+// allocator/state/movedrecord.go explains the revision of a cooldown list, ListedSince
+// and IgnoreListsUntil.
 func (d *deps) writeCooldownList(ctx context.Context, p client.Object, pool ledger.Key, ranges []ledger.RecordedRange, m *memory) (written bool, again time.Duration) {
 	list := poolrecord.ReadList(p)
-	// A process that has just started knows none of the ranges in an annotation that it cannot read. The text stays, as a user may still correct it.
+	// A process that has just started knows none of the ranges in an annotation that it
+	// cannot read. The text stays, as a user may still correct it.
 	if !list.Readable && len(ranges) == 0 {
 		if m.mayReport(eventCooldownsUnreadable, d.Now()) {
 			d.reportCooldownsUnreadable(p)
 		}
 		return false, 0
 	}
-	// First with the revision of the stored list: the text contains the revision, and an unchanged list must not be written again. A list that has changed gets
-	// the present resourceVersion of the pool as its revision.
+	// First with the revision of the stored list: the text contains the revision, and an
+	// unchanged list must not be written again. A list that has changed gets the present
+	// resourceVersion of the pool as its revision.
 	text, unlisted := poolrecord.FormatList(p, ranges, list.StoredRevision())
 	same := p.GetAnnotations()[butlerv1.AnnotationCooldown] == text
 	if !same {
@@ -98,9 +103,11 @@ func leavesOutMoved(stored poolrecord.List, next []ledger.RecordedRange) bool {
 	})
 }
 
-// recordMoved stores the moved ranges of a pool in the moved record of the pool (allocator/state/movedrecord.go). The next cooldown list, whose revision is the
-// resourceVersion of p, will not show the unlisted ranges. On an error the caller must not write the list: a
-// replica that reads list and moved record would conclude that a person removed the unlisted range, and free it.
+// recordMoved stores the moved ranges of a pool in the moved record of the pool
+// (allocator/state/movedrecord.go). The next cooldown list, whose revision is the
+// resourceVersion of p, will not show the unlisted ranges. On an error the caller must
+// not write the list: a replica that reads list and moved record would conclude that a
+// person removed the unlisted range, and free it.
 func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key, unlisted map[ledger.Moved]bool, m *memory) error {
 	moved, stored, known := d.Ledger.MovedOf(pool, string(p.GetUID()))
 	if stored.UID != "" && stored.UID != string(p.GetUID()) {
@@ -111,7 +118,8 @@ func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 	}
 	mustRecord := false
 	for i := range moved {
-		// Once IgnoreListsUntil covers the stored list, further lists without the range need no write of the moved record.
+		// Once IgnoreListsUntil covers the stored list, further lists without the range
+		// need no write of the moved record.
 		if unlisted[moved[i].Identity()] && d.Ledger.MayBeListed(pool, object.ResourceVersion(p), moved[i]) {
 			moved[i].ListedSince, moved[i].IgnoreListsUntil = 0, object.ResourceVersion(p)
 			mustRecord = true
@@ -173,9 +181,10 @@ func (d *deps) deleteMovedRecord(ctx context.Context, pool ledger.Key) error {
 	return nil
 }
 
-// rangesForList returns the ranges for the cooldown list of a NetworkPool: the moved ranges, and the cooldowns without a release record. Such cooldowns are of
-// kinds that are not claims.ReleaseRecorded, of flagged allocations, and of allocations whose finalizer a user removed. Release records of earlier cooldowns
-// of a range do not count.
+// rangesForList returns the ranges for the cooldown list of a NetworkPool: the moved
+// ranges, and the cooldowns without a release record. Such cooldowns are of kinds that
+// are not claims.ReleaseRecorded, of flagged allocations, and of allocations whose
+// finalizer a user removed. Release records of earlier cooldowns of a range do not count.
 func rangesForList(ranges []ledger.RecordedRange, releases []butlerv1.Release, now time.Time) []ledger.RecordedRange {
 	recorded := map[[2]string]bool{}
 	for _, r := range releases {

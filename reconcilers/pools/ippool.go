@@ -21,15 +21,16 @@ import (
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get;list;watch;patch
-// No code here deletes a pool: with OwnerReferencesPermissionEnforcement, the API server requires the right to delete an object from a client that sets its
-// owner references.
+// No code here deletes a pool: with OwnerReferencesPermissionEnforcement, the API server
+// requires the right to delete an object from a client that sets its owner references.
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=delete
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/status,verbs=update
 
 // IPPools is the adapter of IPPools.
 var IPPools Adapter[*v1alpha1.IPPool] = ipPools{}
 
-// ipPools writes the owner reference of an IPPool, its list of owned addresses, and its cooldown list.
+// ipPools writes the owner reference of an IPPool, its list of owned addresses, and its
+// cooldown list.
 type ipPools struct{}
 
 var _ pausable[*v1alpha1.IPPool] = ipPools{}
@@ -54,8 +55,9 @@ func (ipPools) checkManaged(d *deps, p *v1alpha1.IPPool) error {
 // errMoving is why a pool that clusterctl moves is not managed.
 var errMoving = errors.New("it is moved to another cluster")
 
-// writeStatus writes no number of granted addresses: the status has the schema of Metal3, and an annotation would cost a further write for each create, as a
-// write of the status changes no annotation. The gauge butler_network_pool_granted_ips has the number.
+// writeStatus writes no number of granted addresses: the status has the schema of Metal3,
+// and an annotation would cost a further write for each create, as a write of the status
+// changes no annotation. The gauge butler_network_pool_granted_ips has the number.
 func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPPool, usage ledger.Usage, m *memory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
 	if setClusterMetadata(p, d.Clusters) {
@@ -89,7 +91,8 @@ func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPP
 // IsListFull reports whether status.indexes has no room for another claim.
 func (ipPools) IsListFull(p *v1alpha1.IPPool) bool { return metal3.IsIndexFull(p) }
 
-// setClusterMetadata adds the owner reference and the labels of the Cluster to a pool, and reports whether any was missing.
+// setClusterMetadata adds the owner reference and the labels of the Cluster to a pool,
+// and reports whether any was missing.
 func setClusterMetadata(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
 	if p.Spec.ClusterName == nil || *p.Spec.ClusterName == "" {
 		return false
@@ -121,8 +124,9 @@ func setClusterMetadata(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
 	return true
 }
 
-// indexesOf returns claim name -> address. If an IPClaim and an IPAddressClaim have the same name, the key of the IPAddressClaim starts with its resource. A
-// claim with several addresses has the lowest address.
+// indexesOf returns claim name -> address. If an IPClaim and an IPAddressClaim have the
+// same name, the key of the IPAddressClaim starts with its resource. A claim with several
+// addresses has the lowest address.
 func indexesOf(owned []ledger.Owned) map[string]v1alpha1.IP {
 	indexes := make(map[string]v1alpha1.IP, len(owned))
 	list := func(name string, o ledger.Owned) {

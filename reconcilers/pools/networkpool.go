@@ -43,7 +43,8 @@ func (networkPools) ToPool(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorLis
 
 func (networkPools) finalizerName() string { return v1alpha1.FinalizerNetworkPool }
 
-// listReleased lists the released allocations of a pool: their finalizer stays until the pool has their release records.
+// listReleased lists the released allocations of a pool: their finalizer stays until the
+// pool has their release records.
 func listReleased(ctx context.Context, d *deps, pool client.ObjectKey) ([]*v1alpha1.IPAllocation, error) {
 	return claims.ListIndexed[*v1alpha1.IPAllocation](ctx, d.Client, &v1alpha1.IPAllocationList{}, claims.IndexReleased, pool.Namespace, pool.Name)
 }
@@ -53,8 +54,9 @@ func (networkPools) hasReleasedAllocations(ctx context.Context, d *deps, pool ty
 	return len(released) > 0, err
 }
 
-// writeStatus writes the cooldown list, or, if the list is up to date or cannot be written now, the status with the release records: the event of the first
-// write requeues the pool for the second.
+// writeStatus writes the cooldown list, or, if the list is up to date or cannot be
+// written now, the status with the release records: the event of the first write requeues
+// the pool for the second.
 func (n networkPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.NetworkPool, usage ledger.Usage, m *memory) (reconcile.Result, error) {
 	key := butler.NetworkPoolKey(p.Namespace, p.Name)
 	ranges := rangesForList(d.Ledger.RangesToRecord(key), p.Status.Releases, d.Wall())
@@ -67,14 +69,15 @@ func (n networkPools) writeStatus(ctx context.Context, d *deps, before, p *v1alp
 	return reconcile.Result{RequeueAfter: next.Wait}, err
 }
 
-// writeStatusAndRemoveFinalizers writes counters, conditions and release records in one write, and then removes the finalizers of the allocations that have a
-// release record.
+// writeStatusAndRemoveFinalizers writes counters, conditions and release records in one
+// write, and then removes the finalizers of the allocations that have a release record.
 func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps, before, p *v1alpha1.NetworkPool, usage ledger.Usage, m *memory, again *flow.Soonest) error {
 	released, err := listReleased(ctx, d, client.ObjectKeyFromObject(p))
 	if err != nil {
 		return err
 	}
-	// The last recorded write to an allocation in phase Released can only be the removal of its finalizer.
+	// The last recorded write to an allocation in phase Released can only be the removal
+	// of its finalizer.
 	released = slices.DeleteFunc(released, func(a *v1alpha1.IPAllocation) bool { return d.IsStale(a) })
 	_, faults := butler.ConvertPool(p)
 	releases := recordReleases(p, released, d.Wall())
@@ -84,9 +87,12 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 		m.statusEntries = len(p.Status.Releases)
 		written, err := d.ReplaceStatus(ctx, before, p)
 		if isSpecInvalid(err) && len(faults) > 0 {
-			// Before Kubernetes 1.33 a pool that was stored under an earlier schema, and breaks a rule of the present schema, has no status until the spec
-			// is corrected. A pool with faults allocates nothing before the correction. Without a release record, a range that another pool offers too may be allocated
-			// from that pool before the cooldown ends, if all replicas restart meanwhile.
+			// Before Kubernetes 1.33 a pool that was stored under an earlier schema, and
+			// breaks a rule of the present schema, has no status until the spec is
+			// corrected. A pool with faults allocates nothing before the correction.
+			// Without a release record, a range that another pool offers too may be
+			// allocated from that pool before the cooldown ends, if all replicas restart
+			// meanwhile.
 			m.statusWritten = d.Now()
 			if m.mayReport(eventStatusRefused, d.Now()) {
 				d.reportStatusRefused(p, err)
@@ -142,7 +148,8 @@ func (networkPools) IsListFull(p *v1alpha1.NetworkPool) bool {
 	return butler.UnlistedInfrastructure(p) > 0
 }
 
-// isSpecInvalid reports whether the API server denied a write because of the spec of the object. A policy that denies names no field.
+// isSpecInvalid reports whether the API server denied a write because of the spec of the
+// object. A policy that denies names no field.
 func isSpecInvalid(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {

@@ -17,8 +17,9 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
 
-// The operations guide's example: 32 addresses, elastic, two to begin with and one more at a time. Nodes get addresses from another pool:
-// otherwise there would be room for four tenants only.
+// The operations guide's example: 32 addresses, elastic, two to begin with and one more
+// at a time. Nodes get addresses from another pool: otherwise there would be room for
+// four tenants only.
 func TestOperationsGuide_Example(t *testing.T) {
 	p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "lb"}, Spec: v1alpha1.NetworkPoolSpec{
 		CIDR: "10.92.90.0/23", TenantAllocation: &v1alpha1.TenantAllocation{Ranges: []v1alpha1.IPRange{{Start: "10.92.90.32", End: "10.92.90.63"}}},

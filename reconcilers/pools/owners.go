@@ -15,14 +15,17 @@ import (
 )
 
 const (
-	// ownersGrace is the time for owners to be released before a pool that is being deleted has an event: most deletions delete a pool with its claims. If the
-	// text has changed, the next event follows after ownersGrace, and each further event after twice the pause before, up to reportEvery.
+	// ownersGrace is the time for owners to be released before a pool that is being
+	// deleted has an event: most deletions delete a pool with its claims. If the text has
+	// changed, the next event follows after ownersGrace, and each further event after
+	// twice the pause before, up to reportEvery.
 	ownersGrace = 5 * time.Second
 	// maxNamedOwners bounds the owners that one event names.
 	maxNamedOwners = 3
 )
 
-// reportOwners records an event with the owners for which a pool that is being deleted waits, and returns the time until the next event; zero without owners.
+// reportOwners records an event with the owners for which a pool that is being deleted
+// waits, and returns the time until the next event; zero without owners.
 func (d *deps) reportOwners(p client.Object, pool ledger.Key, owners int, m *memory) (wait time.Duration) {
 	if owners == 0 {
 		return 0
@@ -35,7 +38,8 @@ func (d *deps) reportOwners(p client.Object, pool ledger.Key, owners int, m *mem
 	return m.owners.due.Sub(d.Now())
 }
 
-// ownersReport paces the events with the owners of a pool that is being deleted. The zero value is ready.
+// ownersReport paces the events with the owners of a pool that is being deleted. The zero
+// value is ready.
 type ownersReport struct {
 	due      time.Time // of the next description of the owners
 	pause    time.Duration
@@ -43,7 +47,8 @@ type ownersReport struct {
 	reported time.Time // time of the last event
 }
 
-// mayDescribe reports whether the owners are to be described now. It is false for ownersGrace from the first call on.
+// mayDescribe reports whether the owners are to be described now. It is false for
+// ownersGrace from the first call on.
 func (r *ownersReport) mayDescribe(now time.Time) bool {
 	if r.pause == 0 {
 		r.pause, r.due = ownersGrace, now.Add(ownersGrace)
@@ -51,7 +56,8 @@ func (r *ownersReport) mayDescribe(now time.Time) bool {
 	return !now.Before(r.due)
 }
 
-// mayReport reports whether the text needs an event: it differs from the text of the last event, or that event is old. The call doubles the pause.
+// mayReport reports whether the text needs an event: it differs from the text of the last
+// event, or that event is old. The call doubles the pause.
 func (r *ownersReport) mayReport(text string, now time.Time) bool {
 	r.due = now.Add(r.pause)
 	r.pause = min(2*r.pause, reportEvery)
@@ -62,7 +68,8 @@ func (r *ownersReport) mayReport(text string, now time.Time) bool {
 	return true
 }
 
-// describeOwners names owners of a pool and an action. Owners that are not being deleted are named alone, if there are any: only a user can delete them.
+// describeOwners names owners of a pool and an action. Owners that are not being deleted
+// are named alone, if there are any: only a user can delete them.
 func (d *deps) describeOwners(pool ledger.Key, total int) string {
 	place := cmp.Or(pool.Namespace, metav1.NamespaceDefault) // of the event: events of cluster-scoped objects are in namespace default
 	var keys []ledger.Key
@@ -92,7 +99,8 @@ func sortKeys(keys []ledger.Key) []ledger.Key {
 	return slices.Compact(keys)
 }
 
-// nameOwners names the first owners, as far as a reader in a place may know them, and counts the others.
+// nameOwners names the first owners, as far as a reader in a place may know them, and
+// counts the others.
 func nameOwners(keys []ledger.Key, total int, place string) string {
 	keys = sortKeys(keys)
 	var names []string

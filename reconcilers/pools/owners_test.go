@@ -46,7 +46,8 @@ func TestNameOwners(t *testing.T) {
 	}
 }
 
-// A text that changes has an event after ever longer pauses. A text that stays has an event every reportEvery.
+// A text that changes has an event after ever longer pauses. A text that stays has an
+// event every reportEvery.
 func TestOwnersReport_Pace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		changes bool
@@ -102,7 +103,8 @@ func (source) ReadAccess(string) ledger.ReadAccess                        { retu
 func (source) Refresh(context.Context, string, bool) error                { return nil }
 func (source) MovedRecords(context.Context) ([]ledger.MovedRecord, error) { return nil, nil }
 
-// The event about the owners of a pool that is being deleted names the action that helps: none, while their release waits for late writes of an earlier leader.
+// The event about the owners of a pool that is being deleted names the action that helps:
+// none, while their release waits for late writes of an earlier leader.
 func TestDescribeOwners_BeingDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ledger.New(ledger.Config{Store: &store{}, Identity: "a", ClaimResources: []string{metal3.ResourceIPClaim}, PoolResources: []string{metal3.ResourceIPPool}})

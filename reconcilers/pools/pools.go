@@ -1,6 +1,8 @@
-// Package pools reconciles pools of every kind: it writes the status with counters and conditions, keeps the finalizer while addresses are owned, and
-// writes release records, cooldown list and moved record (package state, Cooldown). Only this package writes a pool, on the leader, except for
-// status.infrastructureAllocations and infrastructureConsumedIPs of a NetworkPool (package inuse).
+// Package pools reconciles pools of every kind: it writes the status with counters and
+// conditions, keeps the finalizer while addresses are owned, and writes release records,
+// cooldown list and moved record (package state, Cooldown). Only this package writes a
+// pool, on the leader, except for status.infrastructureAllocations and
+// infrastructureConsumedIPs of a NetworkPool (package inuse).
 package pools
 
 import (
@@ -25,21 +27,26 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// pace bounds how often one pool is written. A change in a quiet time is written at once; under load the last state is always written.
+// pace bounds how often one pool is written. A change in a quiet time is written at once;
+// under load the last state is always written.
 type pace struct {
 	every time.Duration
-	// perRecord is added for each entry of a list in the status: an entry costs the API server a quarter of a millisecond with each write of the pool.
+	// perRecord is added for each entry of a list in the status: an entry costs the API
+	// server a quarter of a millisecond with each write of the pool.
 	perRecord time.Duration
 }
 
 var (
 	relaxed = pace{500 * time.Millisecond, 2 * time.Millisecond}
-	// urgent is the pace while released allocations wait for their release records. Claims that wait for the cooldown list are not urgent: their wait
-	// (state.BeginCooldown: 5 s, and 2 ms for each owner of the pool) is longer than the relaxed pace, and grows as the relaxed pace does.
+	// urgent is the pace while released allocations wait for their release records.
+	// Claims that wait for the cooldown list are not urgent: their wait
+	// (state.BeginCooldown: 5 s, and 2 ms for each owner of the pool) is longer than the
+	// relaxed pace, and grows as the relaxed pace does.
 	urgent = pace{25 * time.Millisecond, time.Millisecond}
 )
 
-// reconcilePause is the pause for each list entry after a pool was reconciled: it bounds the reconciles to a few percent of the process's time.
+// reconcilePause is the pause for each list entry after a pool was reconciled: it bounds
+// the reconciles to a few percent of the process's time.
 const reconcilePause = 100 * time.Microsecond
 
 // deps has the dependencies of the reconciler and of the adapters.
@@ -53,11 +60,13 @@ type deps struct {
 type Config struct {
 	Claims       *claims.Deps        // of the claims of the same API
 	MovedRecords *movedrecords.Store // nil if no moved records are kept
-	// RequeueClaims requeues the claims of a namespace that may request addresses from pools of this kind.
+	// RequeueClaims requeues the claims of a namespace that may request addresses from
+	// pools of this kind.
 	RequeueClaims func(namespace string)
 }
 
-// Reconciler reconciles one pool. Status, finalizer and records have one reconciler, since they share an object.
+// Reconciler reconciles one pool. Status, finalizer and records have one reconciler,
+// since they share an object.
 type Reconciler[P client.Object] struct {
 	*deps
 	api Adapter[P]
@@ -83,7 +92,8 @@ func New[P client.Object](c Config, api Adapter[P]) *Reconciler[P] {
 	return r
 }
 
-// memory is remembered of a pool between two reconciles. The goroutine that reconciles the pool owns it.
+// memory is remembered of a pool between two reconciles. The goroutine that reconciles
+// the pool owns it.
 type memory struct {
 	reconciled    time.Time            // last reconcile
 	statusWritten time.Time            // last write of the status
@@ -111,7 +121,8 @@ func (r *Reconciler[P]) Reconcile(ctx context.Context, req reconcile.Request) (r
 	return result, errors.Join(movedErr, err)
 }
 
-// recordMovedRanges writes the moved record of a pool, paused or not, and returns for how long the write has to wait.
+// recordMovedRanges writes the moved record of a pool, paused or not, and returns for how
+// long the write has to wait.
 func (r *Reconciler[P]) recordMovedRanges(ctx context.Context, req reconcile.Request) (wait time.Duration, err error) {
 	p := r.api.NewObject()
 	if err := r.Client.Get(ctx, req.NamespacedName, p, client.UnsafeDisableDeepCopy); err != nil {
@@ -158,8 +169,9 @@ func (r *Reconciler[P]) attemptPool(ctx context.Context, req reconcile.Request, 
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	pool, _ := r.api.ToPool(before)
-	// A retry of waiting claims (claims.Waiting) changes the counters, and changes them back if its writes fail: the pool would be written twice. Released
-	// allocations do not wait for the end of the retry.
+	// A retry of waiting claims (claims.Waiting) changes the counters, and changes them
+	// back if its writes fail: the pool would be written twice. Released allocations do
+	// not wait for the end of the retry.
 	if !hasReleased && r.Queues.IsRetrying(pool.Key) {
 		return reconcile.Result{RequeueAfter: relaxed.every}, nil
 	}
@@ -200,7 +212,8 @@ func (r *Reconciler[P]) attemptPool(ctx context.Context, req reconcile.Request, 
 	return result, err
 }
 
-// checkManaged returns why the manager must not write to a pool now; nil if the manager may write.
+// checkManaged returns why the manager must not write to a pool now; nil if the manager
+// may write.
 func (r *Reconciler[P]) checkManaged(p P) error {
 	if r.pausable == nil {
 		return nil
@@ -208,8 +221,9 @@ func (r *Reconciler[P]) checkManaged(p P) error {
 	return r.pausable.checkManaged(r.deps, p)
 }
 
-// recordManaged records the pause and the generation of a managed pool, and reports whether claims must be reconciled: a pause that has ended, or the former
-// spec, may have kept a claim that owns an address from becoming Ready.
+// recordManaged records the pause and the generation of a managed pool, and reports
+// whether claims must be reconciled: a pause that has ended, or the former spec, may have
+// kept a claim that owns an address from becoming Ready.
 func (m *memory) recordManaged(p client.Object) (requeueClaims bool) {
 	wasUnmanaged := m.unmanaged
 	m.unmanaged = metal3.IsPaused(p) // claims of a paused pool wait
@@ -229,7 +243,8 @@ func (r *Reconciler[P]) needs(p P) (usage ledger.Usage, awaited time.Duration) {
 	return usage, awaited
 }
 
-// ensureFinalizer keeps the pool stored while needed: addresses are owned, or a create is awaited. It reports whether this attempt is complete.
+// ensureFinalizer keeps the pool stored while needed: addresses are owned, or a create is
+// awaited. It reports whether this attempt is complete.
 func (r *Reconciler[P]) ensureFinalizer(ctx context.Context, before, p P, needed bool) (done bool, err error) {
 	finalizer := r.api.finalizerName()
 	has := controllerutil.ContainsFinalizer(p, finalizer)
@@ -244,7 +259,8 @@ func (r *Reconciler[P]) ensureFinalizer(ctx context.Context, before, p P, needed
 	return true, r.IgnoreStale(ctx, before, r.SaveObject(ctx, before, p))
 }
 
-// forgetPool removes all memory of a pool that is gone, deletes the moved record of the pool, and requeues the released allocations that wait for the pool.
+// forgetPool removes all memory of a pool that is gone, deletes the moved record of the
+// pool, and requeues the released allocations that wait for the pool.
 func (r *Reconciler[P]) forgetPool(ctx context.Context, req reconcile.Request, err error) error {
 	if !apierrors.IsNotFound(err) {
 		return err

@@ -69,7 +69,8 @@ func (proxyIPPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha
 	return reconcile.Result{}, err
 }
 
-// allocations lists the addresses of a pool that VIPs own, in numeric order, as many as the status has room for, and counts the others.
+// allocations lists the addresses of a pool that VIPs own, in numeric order, as many as
+// the status has room for, and counts the others.
 func allocations(ctx context.Context, d *deps, p *v1alpha1.ProxyIPPool) (list []v1alpha1.ProxyIPAllocation, more int64) {
 	owned, total := d.Ledger.OwnedIn(novaedge.ProxyIPPoolKey(p.Name), []string{novaedge.ResourceProxyVIP}, maxAllocations)
 	for _, o := range owned {

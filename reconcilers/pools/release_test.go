@@ -80,7 +80,8 @@ func TestRecordReleases_RemovesOldestAfterCooldown(t *testing.T) {
 	}
 }
 
-// Allocations whose finalizer could not be removed were recorded again by each write of the pool.
+// Allocations whose finalizer could not be removed were recorded again by each write of
+// the pool.
 func TestRecordReleases_KeepsRecordsOfStoredAllocations(t *testing.T) {
 	p := poolWithDelay(0)
 	var released []*v1alpha1.IPAllocation

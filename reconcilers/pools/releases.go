@@ -15,14 +15,18 @@ import (
 )
 
 const (
-	// maxReleases is how many records status.releases of a pool has room for, by its schema. Records of ranges in cooldown may take all of the room.
+	// maxReleases is how many records status.releases of a pool has room for, by its
+	// schema. Records of ranges in cooldown may take all of the room.
 	maxReleases = 1024
-	// keptReleases bounds the records of a pool, unless more must stay: surplus records of ranges that are out of cooldown are removed. A write of a pool with
-	// 1,024 records costs the API server fifty times as much as a write without records, and the counters of a pool are written all the time.
+	// keptReleases bounds the records of a pool, unless more must stay: surplus records
+	// of ranges that are out of cooldown are removed. A write of a pool with 1,024
+	// records costs the API server fifty times as much as a write without records, and
+	// the counters of a pool are written all the time.
 	keptReleases = 32
 	// recordBatch is how many releases share one write of a pool at most.
 	recordBatch = 256
-	// roomPoll is the longest wait for the end of a cooldown, which depends on the wall clock: an administrator may set the clock.
+	// roomPoll is the longest wait for the end of a cooldown, which depends on the wall
+	// clock: an administrator may set the clock.
 	roomPoll = time.Minute
 )
 
@@ -34,8 +38,10 @@ type recording struct {
 	waitForRoom time.Duration // time until the records may have room; 0 if they have room
 }
 
-// recordReleases adds released allocations to a pool's release records. Surplus records are removed, the oldest first, when the cooldown has ended and the allocation
-// is gone: a stored allocation, whose finalizer cannot be removed, would be recorded again by each reconcile.
+// recordReleases adds released allocations to a pool's release records. Surplus records
+// are removed, the oldest first, when the cooldown has ended and the allocation is gone:
+// a stored allocation, whose finalizer cannot be removed, would be recorded again by each
+// reconcile.
 func recordReleases(p *v1alpha1.NetworkPool, released []*v1alpha1.IPAllocation, now time.Time) recording {
 	shortenCooldowns(p, now)
 	known, stored := keysOf(p.Status.Releases), map[recordKey]bool{}
@@ -89,8 +95,9 @@ func isInCooldown(r v1alpha1.Release, now time.Time) bool {
 	return r.ReusableAt != nil && r.ReusableAt.After(now)
 }
 
-// shortenCooldowns ends the cooldowns of the release records within the pool's current delay, counted from the release and from now: a clock that was ahead may have
-// recorded the release.
+// shortenCooldowns ends the cooldowns of the release records within the pool's current
+// delay, counted from the release and from now: a clock that was ahead may have recorded
+// the release.
 func shortenCooldowns(p *v1alpha1.NetworkPool, now time.Time) {
 	delay := ptr.Deref(p.Spec.ReuseDelay, metav1.Duration{}).Duration
 	latest := now.Add(delay + time.Second - time.Nanosecond).Truncate(time.Second) // stored times have seconds: rounded up
@@ -136,8 +143,8 @@ func releaseOf(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) (v1alpha1.Rele
 	return record, true
 }
 
-// recordKey identifies one release. ReleasedAt is stored in the status of the allocation before the pool records the release, so that each attempt computes the
-// same key.
+// recordKey identifies one release. ReleasedAt is stored in the status of the allocation
+// before the pool records the release, so that each attempt computes the same key.
 type recordKey struct {
 	name, start, end string
 	releasedAt       int64

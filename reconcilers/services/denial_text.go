@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// writtenIn maps a field of a ProxyVIP's spec to the field or annotation of the Service with its value.
+// writtenIn maps a field of a ProxyVIP's spec to the field or annotation of the Service
+// with its value.
 var writtenIn = map[string]string{
 	"address":       "spec.loadBalancerIP",
 	"ipv6Address":   "spec.loadBalancerIP",
@@ -24,8 +25,8 @@ var writtenIn = map[string]string{
 	"bfd":           "annotation " + v1alpha1.AnnotationBFDEnabled,
 }
 
-// fieldOf returns the field or annotation of the Service with the value of a ProxyVIP's field. A field that a Service has too, such as spec.ports, keeps
-// the name.
+// fieldOf returns the field or annotation of the Service with the value of a ProxyVIP's
+// field. A field that a Service has too, such as spec.ports, keeps the name.
 func fieldOf(s *corev1.Service, path string) string {
 	name := strings.TrimPrefix(path, "spec.")
 	if end := strings.IndexAny(name, ".["); end >= 0 {
@@ -41,7 +42,8 @@ func fieldOf(s *corev1.Service, path string) string {
 	return at
 }
 
-// describeFor words the API server's denial of a ProxyVIP for the author of the Service: each cause names the field or annotation of the Service.
+// describeFor words the API server's denial of a ProxyVIP for the author of the Service:
+// each cause names the field or annotation of the Service.
 func describeFor(s *corev1.Service, err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {

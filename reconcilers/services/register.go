@@ -32,10 +32,12 @@ const (
 	leadershipCheckEvery = 250 * time.Millisecond // between two looks whether this replica leads
 )
 
-// poolSettleDelay is the delay between a change of a pool and the next requests of the Services that wait for it.
+// poolSettleDelay is the delay between a change of a pool and the next requests of the
+// Services that wait for it.
 const poolSettleDelay = 500 * time.Millisecond
 
-// Services creates ProxyVIPs for Services. Notify may be called from the start of the ledger on, and has no effect before Register.
+// Services creates ProxyVIPs for Services. Notify may be called from the start of the
+// ledger on, and has no effect before Register.
 type Services struct {
 	queue   flow.Queue
 	backoff *flow.Backoff
@@ -47,7 +49,8 @@ func New() *Services {
 	return &Services{queue: flow.NewQueue("service"), backoff: flow.NewBackoff(flow.FirstPause), waiting: newWaitingServices()}
 }
 
-// Notify requeues the Services that are the first to be served from a changed pool (waitingServices). Keys of every resource are accepted. Notify never blocks.
+// Notify requeues the Services that are the first to be served from a changed pool
+// (waitingServices). Keys of every resource are accepted. Notify never blocks.
 func (s *Services) Notify(keys []ledger.Key) {
 	for _, k := range keys {
 		if k.Resource != novaedge.ResourceProxyIPPool {
@@ -68,8 +71,9 @@ func (s *Services) follow(names []types.NamespacedName) {
 	}
 }
 
-// Register adds the reconciler to a manager that has not started. The reconciler acts while leads returns true. Of Services only the metadata are cached;
-// ProxyVIPs come from the ledger's informer. grace is how long a restored ProxyVIP waits for a Service.
+// Register adds the reconciler to a manager that has not started. The reconciler acts
+// while leads returns true. Of Services only the metadata are cached; ProxyVIPs come from
+// the ledger's informer. grace is how long a restored ProxyVIP waits for a Service.
 func (s *Services) Register(mgr manager.Manager, leads func() bool, recorder record.EventRecorder, grace time.Duration) error {
 	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &leadershipGate{leads: leads}, events: recorder, backoff: s.backoff, waiting: s.waiting, follow: s.follow, grace: grace}
 	return builder.ControllerManagedBy(mgr).
@@ -81,7 +85,8 @@ func (s *Services) Register(mgr manager.Manager, leads func() bool, recorder rec
 		Complete(r)
 }
 
-// hasVIPAnnotation accepts the events of Services that request a ProxyVIP, or did before the event.
+// hasVIPAnnotation accepts the events of Services that request a ProxyVIP, or did before
+// the event.
 func hasVIPAnnotation() predicate.Funcs {
 	is := func(o client.Object) bool {
 		_, is := o.GetAnnotations()[v1alpha1.AnnotationVIPMode]
@@ -94,7 +99,8 @@ func hasVIPAnnotation() predicate.Funcs {
 	}
 }
 
-// mapToService returns the Service of a ProxyVIP. The name of the ProxyVIP decides, since clients can remove labels.
+// mapToService returns the Service of a ProxyVIP. The name of the ProxyVIP decides, since
+// clients can remove labels.
 func mapToService(_ context.Context, vip client.Object) []reconcile.Request {
 	if service, named := serviceOfVIP(vip.GetName()); named {
 		return []reconcile.Request{{NamespacedName: service}}
@@ -105,13 +111,15 @@ func mapToService(_ context.Context, vip client.Object) []reconcile.Request {
 // requests is the queue of a controller.
 type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// leadershipGate reports whether this replica leads, and requeues at a take-over the requests that the replica skipped as a follower.
+// leadershipGate reports whether this replica leads, and requeues at a take-over the
+// requests that the replica skipped as a follower.
 type leadershipGate struct {
 	leads  func() bool
 	missed atomic.Bool
 }
 
-// isOpen reports whether this replica leads. A follower records that a request was skipped.
+// isOpen reports whether this replica leads. A follower records that a request was
+// skipped.
 func (t *leadershipGate) isOpen() bool {
 	if t.leads() {
 		return true
@@ -120,7 +128,8 @@ func (t *leadershipGate) isOpen() bool {
 	return false
 }
 
-// requeueOnTakeOver requeues every Service, and every ProxyVIP of a Service, when this replica leads and has skipped requests.
+// requeueOnTakeOver requeues every Service, and every ProxyVIP of a Service, when this
+// replica leads and has skipped requests.
 func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Context, requests) error {
 	return func(ctx context.Context, q requests) error {
 		go func() {
@@ -141,7 +150,8 @@ func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Cont
 	}
 }
 
-// enqueueAll requeues all Services, the oldest first, and all ProxyVIPs. It returns false if a list failed.
+// enqueueAll requeues all Services, the oldest first, and all ProxyVIPs. It returns false
+// if a list failed.
 func enqueueAll(ctx context.Context, stored cache.Cache, q requests) bool {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))

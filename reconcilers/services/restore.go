@@ -27,9 +27,11 @@ import (
 //
 // A Service that stays while the ProxyVIP is lost requests the recorded addresses, too.
 //
-// A ProxyVIP with the UID of a Service was made for, or taken over by, the Service with the UID, and is deleted with the Service.
+// A ProxyVIP with the UID of a Service was made for, or taken over by, the Service with
+// the UID, and is deleted with the Service.
 
-// addressAnnotations returns the annotations that record the addresses of a Service: annotation -> value, none without addresses.
+// addressAnnotations returns the annotations that record the addresses of a Service:
+// annotation -> value, none without addresses.
 func addressAnnotations(s *corev1.Service, addresses []corev1.LoadBalancerIngress) map[string]string {
 	if len(addresses) == 0 {
 		return nil
@@ -41,8 +43,10 @@ func addressAnnotations(s *corev1.Service, addresses []corev1.LoadBalancerIngres
 	return map[string]string{v1alpha1.AnnotationServiceUID: string(s.UID), v1alpha1.AnnotationVIPAddresses: strings.Join(texts, ",")}
 }
 
-// recordAddresses writes the addresses of a Service into annotations of the Service, so that a backup contains them; no addresses remove the annotations.
-// Only the status is guaranteed: if a policy or a missing right denies the annotations, the Service keeps the addresses.
+// recordAddresses writes the addresses of a Service into annotations of the Service, so
+// that a backup contains them; no addresses remove the annotations. Only the status is
+// guaranteed: if a policy or a missing right denies the annotations, the Service keeps
+// the addresses.
 func (r *reconciler) recordAddresses(ctx context.Context, s *corev1.Service, addresses []corev1.LoadBalancerIngress) error {
 	after := s.DeepCopy()
 	delete(after.Annotations, v1alpha1.AnnotationServiceUID)
@@ -61,13 +65,15 @@ func (r *reconciler) recordAddresses(ctx context.Context, s *corev1.Service, add
 	return write.IgnoreStale(ctx, r.live, s, err)
 }
 
-// requestsRecorded reports whether a Service was restored and has no ProxyVIP since: the ProxyVIP requests the recorded addresses.
+// requestsRecorded reports whether a Service was restored and has no ProxyVIP since: the
+// ProxyVIP requests the recorded addresses.
 func requestsRecorded(s *corev1.Service) bool {
 	return s.Annotations[v1alpha1.AnnotationServiceUID] != string(s.UID) && len(recordedAddresses(s, nil)) > 0
 }
 
-// recordedAddresses returns the addresses that a Service had before the Service or the ProxyVIP was lost: field of the ProxyVIP's spec -> address. A
-// Service with spec.loadBalancerIP has none. A Service that has changed the family has none.
+// recordedAddresses returns the addresses that a Service had before the Service or the
+// ProxyVIP was lost: field of the ProxyVIP's spec -> address. A Service with
+// spec.loadBalancerIP has none. A Service that has changed the family has none.
 func recordedAddresses(s *corev1.Service, spec map[string]any) map[string]any {
 	if s.Annotations[v1alpha1.AnnotationServiceUID] == "" || s.Spec.LoadBalancerIP != "" {
 		return nil
@@ -97,8 +103,8 @@ func withAddresses(spec, addresses map[string]any) map[string]any {
 	return named
 }
 
-// showsAddressesOf reports whether the status of a Service has the addresses of a ProxyVIP: the ProxyVIP was made for the Service, and lost the marks
-// since.
+// showsAddressesOf reports whether the status of a Service has the addresses of a
+// ProxyVIP: the ProxyVIP was made for the Service, and lost the marks since.
 func showsAddressesOf(s *corev1.Service, vip *unstructured.Unstructured) bool {
 	v, err := toTyped(vip)
 	if err != nil {
@@ -108,12 +114,14 @@ func showsAddressesOf(s *corev1.Service, vip *unstructured.Unstructured) bool {
 	return len(addresses) > 0 && sameIPs(s.Status.LoadBalancer.Ingress, addresses)
 }
 
-// isRestored reports whether a ProxyVIP waits for the Service in its name: since the restore no Service has taken over the ProxyVIP.
+// isRestored reports whether a ProxyVIP waits for the Service in its name: since the
+// restore no Service has taken over the ProxyVIP.
 func isRestored(vip *unstructured.Unstructured) bool {
 	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] == ""
 }
 
-// orphans records since when ProxyVIPs wait for their Services, by the clock of this process. The zero value is ready.
+// orphans records since when ProxyVIPs wait for their Services, by the clock of this
+// process. The zero value is ready.
 type orphans struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]orphan // Service ->
@@ -124,7 +132,8 @@ type orphan struct {
 	since time.Time
 }
 
-// waitFor returns for how long a ProxyVIP still waits for a Service, at most the grace period.
+// waitFor returns for how long a ProxyVIP still waits for a Service, at most the grace
+// period.
 func (o *orphans) waitFor(service types.NamespacedName, vip types.UID, now time.Time, grace time.Duration) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +159,8 @@ func vipLabels(s types.NamespacedName) map[string]string {
 	}
 }
 
-// isManaged reports whether a ProxyVIP was made for the Service in its name. One mark is enough; the reconciler restores missing marks.
+// isManaged reports whether a ProxyVIP was made for the Service in its name. One mark is
+// enough; the reconciler restores missing marks.
 func isManaged(vip *unstructured.Unstructured) bool {
 	_, marked := vip.GetAnnotations()[v1alpha1.AnnotationServiceUID]
 	service, named := serviceOfVIP(vip.GetName())

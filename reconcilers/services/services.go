@@ -81,7 +81,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if !errors.As(err, &refused) || !refused.awaitsPool() {
 			return result, err
 		}
-		// Only a change of the pool or of the Service causes another attempt. A pool that has changed since the request was sent has no further change.
+		// Only a change of the pool or of the Service causes another attempt. A pool that
+		// has changed since the request was sent has no further change.
 		r.backoff.Failed(ctx, req.NamespacedName, basis, err)
 		if r.waiting.changesOf(poolOf(is.service)) == changes {
 			return reconcile.Result{}, flow.ErrNothingToDo
@@ -91,7 +92,8 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	})
 }
 
-// readInformers returns a Service, the ProxyVIP and the pool from the informers. An object without a UID is not stored.
+// readInformers returns a Service, the ProxyVIP and the pool from the informers. An
+// object without a UID is not stored.
 func (r *reconciler) readInformers(ctx context.Context, name types.NamespacedName) (service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP, pool *v1alpha1.ProxyIPPool) {
 	service, vip, pool = &metav1.PartialObjectMetadata{}, &v1alpha1.ProxyVIP{}, &v1alpha1.ProxyIPPool{}
 	service.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
@@ -102,8 +104,9 @@ func (r *reconciler) readInformers(ctx context.Context, name types.NamespacedNam
 	return service, vip, pool
 }
 
-// lastRead returns the live read of the last attempt for a Service, if that attempt failed. Another attempt needs no other live read if the informers show
-// the versions of that read, and the attempt deletes nothing.
+// lastRead returns the live read of the last attempt for a Service, if that attempt
+// failed. Another attempt needs no other live read if the informers show the versions of
+// that read, and the attempt deletes nothing.
 func (r *reconciler) lastRead(name types.NamespacedName, service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP) (serviceState, bool) {
 	stored, known := r.reads.Load(name)
 	if !known {
@@ -156,8 +159,8 @@ func (r *reconciler) reconcileService(ctx context.Context, name types.Namespaced
 	return reconcile.Result{}, err
 }
 
-// ensureVIP creates or updates the ProxyVIP of a Service that requests one, and publishes the addresses. The error is a *denial if the request cannot be
-// met.
+// ensureVIP creates or updates the ProxyVIP of a Service that requests one, and publishes
+// the addresses. The error is a *denial if the request cannot be met.
 func (r *reconciler) ensureVIP(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, there bool) error {
 	spec, err := specOf(s)
 	if err != nil {
@@ -216,14 +219,17 @@ func (r *reconciler) ensureVIP(ctx context.Context, s *corev1.Service, vip *unst
 	return err
 }
 
-// errAwaitsAddresses is why a restored Service has no ProxyVIP yet: the recorded addresses are promised to a create that most likely failed, often the
-// create of the Service's ProxyVIP at a change of the leader. The Service waits, since other addresses would stay for good.
+// errAwaitsAddresses is why a restored Service has no ProxyVIP yet: the recorded
+// addresses are promised to a create that most likely failed, often the create of the
+// Service's ProxyVIP at a change of the leader. The Service waits, since other addresses
+// would stay for good.
 var errAwaitsAddresses = errors.New("the addresses that the Service had are not free yet")
 
 // awaitAddresses is the pause between two requests for promised addresses.
 const awaitAddresses = 5 * time.Second
 
-// describeDeleting explains why a Service gets no ProxyVIP while the old ProxyVIP waits for finalizers. The end of the old ProxyVIP requeues the Service.
+// describeDeleting explains why a Service gets no ProxyVIP while the old ProxyVIP waits
+// for finalizers. The end of the old ProxyVIP requeues the Service.
 func describeDeleting(vip *unstructured.Unstructured) error {
 	return &denial{reason: eventNotCreated, message: fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
 		vip.GetName(), strings.Join(vip.GetFinalizers(), ", "))}
@@ -243,7 +249,8 @@ func poolOfVIP(vip *unstructured.Unstructured) string {
 	return pool
 }
 
-// writeVIP stores the ProxyVIP of a Service. A stale write is an error: the addresses in memory are not the stored ones.
+// writeVIP stores the ProxyVIP of a Service. A stale write is an error: the addresses in
+// memory are not the stored ones.
 func (r *reconciler) writeVIP(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (err error) {
 	before := vip.DeepCopy()
 	applySpec(vip, s, spec)
@@ -261,8 +268,8 @@ func (r *reconciler) writeVIP(ctx context.Context, s *corev1.Service, vip *unstr
 	return asDenial(s, err)
 }
 
-// checkCreatable returns an error if a ProxyVIP in the new pool of the Service could not be created. The old ProxyVIP is deleted only if a new one can
-// replace it.
+// checkCreatable returns an error if a ProxyVIP in the new pool of the Service could not
+// be created. The old ProxyVIP is deleted only if a new one can replace it.
 func (r *reconciler) checkCreatable(ctx context.Context, s *corev1.Service, spec map[string]any) error {
 	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
 	applySpec(vip, s, spec)
@@ -275,7 +282,8 @@ func (r *reconciler) checkCreatable(ctx context.Context, s *corev1.Service, spec
 	return nil
 }
 
-// isOwnedBy reports whether the API server denies a request because the ProxyVIP owns the requested address.
+// isOwnedBy reports whether the API server denies a request because the ProxyVIP owns the
+// requested address.
 func isOwnedBy(err error, vip *unstructured.Unstructured) bool {
 	owner := metav1.StatusCause{Type: butlerv1.CauseOwner, Message: "proxyvips." + v1alpha1.GroupVersion.Group + "/" + vip.GetName()}
 	return slices.Contains(causesOf(err), owner)
@@ -290,7 +298,8 @@ func causesOf(err error) []metav1.StatusCause {
 	return status.Status().Details.Causes
 }
 
-// asDenial returns a *denial for a denial by the API server, and every other error unchanged.
+// asDenial returns a *denial for a denial by the API server, and every other error
+// unchanged.
 func asDenial(s *corev1.Service, err error) error {
 	if isDenial(err) {
 		return &denial{reason: eventNoAddress, message: describeFor(s, err), forPool: fieldOfDenial(err) != "", transient: isTransient(err), field: fieldOfDenial(err)}
@@ -298,7 +307,8 @@ func asDenial(s *corev1.Service, err error) error {
 	return err
 }
 
-// isTransient reports whether the allocator denied an address that may be free within two minutes.
+// isTransient reports whether the allocator denied an address that may be free within two
+// minutes.
 func isTransient(err error) bool {
 	return slices.ContainsFunc(causesOf(err), func(c metav1.StatusCause) bool { return c.Type == butlerv1.CauseTransient })
 }
@@ -306,7 +316,8 @@ func isTransient(err error) bool {
 // isDenial reports whether the API server denied a write: 403 or 422.
 func isDenial(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// fieldOfDenial returns the first field of a ProxyVIP for which the allocator denied a request; "" if a policy or a quota denied the request.
+// fieldOfDenial returns the first field of a ProxyVIP for which the allocator denied a
+// request; "" if a policy or a quota denied the request.
 func fieldOfDenial(err error) string {
 	for _, c := range causesOf(err) {
 		if c.Field != "" {
@@ -350,7 +361,8 @@ func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresse
 	return write.IgnoreStale(ctx, r.live, before, r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
-// releaseVIP deletes a ProxyVIP that no Service requests. If the Service stays and shows the addresses, the status of the Service is cleared first.
+// releaseVIP deletes a ProxyVIP that no Service requests. If the Service stays and shows
+// the addresses, the status of the Service is cleared first.
 func (r *reconciler) releaseVIP(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
 	if s.UID != "" && s.DeletionTimestamp == nil {
 		if v, err := toTyped(vip); err == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingressOf(v)) {
@@ -370,7 +382,8 @@ func (r *reconciler) deleteVIP(ctx context.Context, vip *unstructured.Unstructur
 	return write.IgnoreStale(ctx, r.live, vip, r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
 }
 
-// reportDenial records what keeps a Service from its addresses, and, if one is due, an event about it: once for each cause.
+// reportDenial records what keeps a Service from its addresses, and, if one is due, an
+// event about it: once for each cause.
 func (r *reconciler) reportDenial(s *corev1.Service, about *denial, due bool) {
 	isNew, follower := r.waiting.record(s, about, due)
 	if isNew {

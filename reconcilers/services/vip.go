@@ -30,7 +30,8 @@ const (
 	eventNotCreated        = "VIPCreateFailed"
 )
 
-// classPrefix begins the load balancer classes of NovaEdge. Services of other classes are not managed.
+// classPrefix begins the load balancer classes of NovaEdge. Services of other classes are
+// not managed.
 const classPrefix = "novaedge.io/"
 
 // requestsVIP reports whether a Service requests a ProxyVIP.
@@ -45,7 +46,8 @@ func vipName(service types.NamespacedName) string {
 	return "svc-" + service.Namespace + "." + service.Name
 }
 
-// serviceOfVIP returns the Service in the name of a ProxyVIP; false if the name is not of the form svc-NAMESPACE.NAME.
+// serviceOfVIP returns the Service in the name of a ProxyVIP; false if the name is not of
+// the form svc-NAMESPACE.NAME.
 func serviceOfVIP(vip string) (types.NamespacedName, bool) {
 	name, isOf := strings.CutPrefix(vip, "svc-")
 	namespace, name, _ := strings.Cut(name, ".")
@@ -70,23 +72,27 @@ type denial struct {
 	field           string // of the ProxyVIP, for which the allocator denied the request; "" for none
 }
 
-// awaitsPool reports whether only a change of the pool, or of the Service, ends the denial.
+// awaitsPool reports whether only a change of the pool, or of the Service, ends the
+// denial.
 func (r *denial) awaitsPool() bool { return r.forPool && !r.transient }
 
 func (r *denial) Error() string { return r.message }
 
-// jsonFields are the fields of a ProxyVIP's spec that annotations contain as JSON: annotation -> field.
+// jsonFields are the fields of a ProxyVIP's spec that annotations contain as JSON:
+// annotation -> field.
 var jsonFields = map[string]string{
 	v1alpha1.AnnotationBGPConfig:    "bgpConfig",
 	v1alpha1.AnnotationOSPFConfig:   "ospfConfig",
 	v1alpha1.AnnotationNodeSelector: "nodeSelector",
 }
 
-// maxJSONBytes bounds each JSON annotation: the JSON annotations together, as large as JSON may encode them, fit into etcd.
+// maxJSONBytes bounds each JSON annotation: the JSON annotations together, as large as
+// JSON may encode them, fit into etcd.
 const maxJSONBytes = 16 << 10
 
-// specOf returns the fields of the ProxyVIP's spec that a Service sets: field -> value, nil for a field to remove. The remaining fields belong to the
-// allocator or to other clients. The error is a *denial.
+// specOf returns the fields of the ProxyVIP's spec that a Service sets: field -> value,
+// nil for a field to remove. The remaining fields belong to the allocator or to other
+// clients. The error is a *denial.
 func specOf(s *corev1.Service) (map[string]any, error) {
 	mode := v1alpha1.VIPMode(s.Annotations[v1alpha1.AnnotationVIPMode])
 	if modes := []v1alpha1.VIPMode{v1alpha1.ModeL2ARP, v1alpha1.ModeBGP, v1alpha1.ModeOSPF}; !slices.Contains(modes, mode) {
@@ -152,7 +158,8 @@ func specOf(s *corev1.Service) (map[string]any, error) {
 	return spec, nil
 }
 
-// applySpec writes the fields of a Service into the ProxyVIP, and keeps the remaining fields.
+// applySpec writes the fields of a Service into the ProxyVIP, and keeps the remaining
+// fields.
 func applySpec(vip *unstructured.Unstructured, s *corev1.Service, spec map[string]any) {
 	vip.SetLabels(mergeMaps(vip.GetLabels(), vipLabels(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})))
 	vip.SetAnnotations(mergeMaps(vip.GetAnnotations(), map[string]string{v1alpha1.AnnotationServiceUID: string(s.UID)}))
@@ -184,7 +191,8 @@ func toTyped(vip *unstructured.Unstructured) (*v1alpha1.ProxyVIP, error) {
 	return v, json.Unmarshal(text, v)
 }
 
-// ingressOf returns the ingress of a Service's status: empty while the ProxyVIP lacks an address, owns its addresses without a grant, or is in conflict.
+// ingressOf returns the ingress of a Service's status: empty while the ProxyVIP lacks an
+// address, owns its addresses without a grant, or is in conflict.
 func ingressOf(v *v1alpha1.ProxyVIP) []corev1.LoadBalancerIngress {
 	owned, _ := novaedge.ParseSpecAddresses(v)
 	given := v.Annotations[butlerv1.AnnotationGrant] != "" || meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)

@@ -74,7 +74,8 @@ func TestOneOfTwoEqualPortsIsEnough(t *testing.T) {
 	}
 }
 
-// It would make an object of which the webhooks have answered for the address, and which etcd does not take.
+// It would make an object of which the webhooks have answered for the address, and which
+// etcd does not take.
 func TestAnAnnotationThatIsTooLargeForAProxyVIPIsRefused(t *testing.T) {
 	s := &corev1.Service{}
 	s.Annotations = map[string]string{v1alpha1.AnnotationVIPMode: "BGP", v1alpha1.AnnotationBGPConfig: `{"a": "` + strings.Repeat("<", maxJSONBytes) + `"}`}

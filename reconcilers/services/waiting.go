@@ -17,9 +17,12 @@ import (
 
 // waitingServices records the Services without addresses, and their last event.
 //
-// Services that wait for the same form a line. When their pool changes, the oldest Service of each line requests its address again. If it gets the address,
-// or leaves the line, the next one follows; if it is denied, the request of every other Service of the line would be denied too. So one release costs one
-// denied request for each line, and the oldest Service is served first. Without a change of the pool, no Service of a line repeats its request.
+// Services that wait for the same form a line. When their pool changes, the oldest
+// Service of each line requests its address again. If it gets the address, or leaves the
+// line, the next one follows; if it is denied, the request of every other Service of the
+// line would be denied too. So one release costs one denied request for each line, and
+// the oldest Service is served first. Without a change of the pool, no Service of a line
+// repeats its request.
 type waitingServices struct {
 	mu      sync.Mutex
 	all     map[types.NamespacedName]wait
@@ -39,7 +42,8 @@ type line struct {
 	alone                 types.NamespacedName // a Service that was denied for a field of its own, such as bgpConfig
 }
 
-// lineOf returns the line of a Service; the zero value if no change of its pool ends the denial, or the denial ends by itself.
+// lineOf returns the line of a Service; the zero value if no change of its pool ends the
+// denial, or the denial ends by itself.
 func lineOf(s *corev1.Service, about *denial) line {
 	if !about.awaitsPool() {
 		return line{}
@@ -56,8 +60,9 @@ func newWaitingServices() *waitingServices {
 	return &waitingServices{all: map[types.NamespacedName]wait{}, changes: map[string]uint64{}}
 }
 
-// record records why a Service waits, and returns the Service that follows if the Service leaves a line. isNew reports that the message is due and differs
-// from that of the last event.
+// record records why a Service waits, and returns the Service that follows if the Service
+// leaves a line. isNew reports that the message is due and differs from that of the last
+// event.
 func (w *waitingServices) record(s *corev1.Service, about *denial, due bool) (isNew bool, follower []types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +79,8 @@ func (w *waitingServices) record(s *corev1.Service, about *denial, due bool) (is
 	return isNew, follower
 }
 
-// forget removes a Service that has addresses, or requests none, and returns the Service that follows in its line.
+// forget removes a Service that has addresses, or requests none, and returns the Service
+// that follows in its line.
 func (w *waitingServices) forget(name types.NamespacedName) (follower []types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +89,8 @@ func (w *waitingServices) forget(name types.NamespacedName) (follower []types.Na
 	return w.firstOf(before.line)
 }
 
-// firstOf returns the oldest Service of a line; none for the zero value. The caller holds mu.
+// firstOf returns the oldest Service of a line; none for the zero value. The caller holds
+// mu.
 func (w *waitingServices) firstOf(l line) []types.NamespacedName {
 	if l == (line{}) {
 		return nil
@@ -91,7 +98,8 @@ func (w *waitingServices) firstOf(l line) []types.NamespacedName {
 	return w.firsts(func(other line) bool { return other == l })
 }
 
-// firsts returns the oldest Service of each selected line, the oldest first. The caller holds mu.
+// firsts returns the oldest Service of each selected line, the oldest first. The caller
+// holds mu.
 func (w *waitingServices) firsts(selected func(line) bool) []types.NamespacedName {
 	first := map[line]types.NamespacedName{}
 	older := func(x, y types.NamespacedName) int {
@@ -105,7 +113,8 @@ func (w *waitingServices) firsts(selected func(line) bool) []types.NamespacedNam
 	return slices.SortedFunc(maps.Values(first), older)
 }
 
-// poolChanged records a change of a pool, and returns the first Service of each line of the pool, the oldest first.
+// poolChanged records a change of a pool, and returns the first Service of each line of
+// the pool, the oldest first.
 func (w *waitingServices) poolChanged(pool string) []types.NamespacedName {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=providerconfigs/status,verbs=patch
 
-// capacityReconciler writes to each ProviderConfig how many addresses its pools have left.
+// capacityReconciler writes to each ProviderConfig how many addresses its pools have
+// left.
 type capacityReconciler struct{ *deps }
 
 // Reconcile implements reconcile.Reconciler.
@@ -60,11 +61,13 @@ func (r *capacityReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{}, err
 }
 
-// removeCapacity removes capacity and condition of a ProviderConfig whose addresses no longer come from pools.
+// removeCapacity removes capacity and condition of a ProviderConfig whose addresses no
+// longer come from pools.
 func (r *capacityReconciler) removeCapacity(ctx context.Context, p *v1alpha1.ProviderConfig) error {
 	if p.Status.Capacity == nil && meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPoolAvailable) == nil {
 		return nil
 	}
-	// The empty list stays: without it the status would become null, which the schema rejects.
+	// The empty list stays: without it the status would become null, which the schema
+	// rejects.
 	return r.status.Apply(ctx, platform.ProviderConfigKind, p, report.OwnerNetwork, map[string]any{"conditions": []any{}})
 }

@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 )
 
-// watchAddressSources queues the TenantClusters being deleted when addresses of the platform change.
+// watchAddressSources queues the TenantClusters being deleted when addresses of the
+// platform change.
 func (d *deps) watchAddressSources(ctx context.Context, q *queues) error {
 	for _, o := range []client.Object{&corev1.Service{}, &corev1.Node{}} {
 		if err := platform.HandleEvents(ctx, d.platform.Cache, o, func(before, o client.Object) {
@@ -32,8 +33,8 @@ func (d *deps) watchAddressSources(ctx context.Context, q *queues) error {
 	return nil
 }
 
-// watchTenants queues what a change of a TenantCluster, ProviderConfig, IPAllocation or NetworkPool affects. waiting are the tenants to queue when a pool
-// gets room.
+// watchTenants queues what a change of a TenantCluster, ProviderConfig, IPAllocation or
+// NetworkPool affects. waiting are the tenants to queue when a pool gets room.
 func (d *deps) watchTenants(ctx context.Context, shared cache.Cache, q *queues, waiting ...*allocations.WaitingTenants) error {
 	if err := platform.HandleEvents(ctx, d.platform.Cache, &v1alpha1.TenantCluster{}, func(before, o client.Object) {
 		if before == nil || !changesOnlyMessage(before.(*v1alpha1.TenantCluster), o.(*v1alpha1.TenantCluster)) {
@@ -74,8 +75,9 @@ func (d *deps) watchTenants(ctx context.Context, shared cache.Cache, q *queues, 
 	})
 }
 
-// changesOnlyMessage reports whether two versions differ only in the message of NetworkReady. The message of an error may differ at each attempt, for
-// example in the port of a connection: reconciling such a change would be a loop without pauses.
+// changesOnlyMessage reports whether two versions differ only in the message of
+// NetworkReady. The message of an error may differ at each attempt, for example in the
+// port of a connection: reconciling such a change would be a loop without pauses.
 func changesOnlyMessage(before, after *v1alpha1.TenantCluster) bool {
 	adjusted := before.DeepCopy()
 	old, current := meta.FindStatusCondition(adjusted.Status.Conditions, v1alpha1.ConditionNetworkReady), meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionNetworkReady)

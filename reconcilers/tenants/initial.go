@@ -25,7 +25,8 @@ type initialResult struct {
 	refusals map[v1alpha1.IPAllocationType]plan.Refusals // answers of pools without room
 }
 
-// allocateInitial allocates the initial blocks that a tenant lacks. With an error, only the blocks of the result are set.
+// allocateInitial allocates the initial blocks that a tenant lacks. With an error, only
+// the blocks of the result are set.
 func (r *tenantReconciler) allocateInitial(
 	ctx context.Context, c *v1alpha1.TenantCluster, t plan.Tenant, p plan.Policy, stored []v1alpha1.IPAllocation,
 ) (initialResult, error) {
@@ -82,7 +83,8 @@ func (r *tenantReconciler) allocateInitial(
 	return result, nil
 }
 
-// awaitUsers returns the missing blocks, with obstacles while addresses may be in use and not be recorded yet:
+// awaitUsers returns the missing blocks, with obstacles while addresses may be in use and
+// not be recorded yet:
 //
 //	addresses that the tenant's Services use               until the session has adopted them
 //	ranges that TenantClusters name                        until they are allocated
@@ -102,7 +104,8 @@ func (r *tenantReconciler) awaitUsers(
 	}), nil
 }
 
-// listPromised returns the ranges that other TenantClusters name and have not got yet. A denied range is not promised.
+// listPromised returns the ranges that other TenantClusters name and have not got yet. A
+// denied range is not promised.
 func (r *tenantReconciler) listPromised(ctx context.Context, c *v1alpha1.TenantCluster, pools map[string]*v1alpha1.NetworkPool) ([]plan.Promised, error) {
 	all := &v1alpha1.TenantClusterList{}
 	if err := r.platform.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
@@ -133,8 +136,9 @@ func (r *tenantReconciler) listPromised(ctx context.Context, c *v1alpha1.TenantC
 	return promised, nil
 }
 
-// adoptFirst returns the missing blocks for a tenant that may have Services with addresses: while the session has not looked, the block for load balancers
-// is not requested. A tenant without a kubeconfig has no Services.
+// adoptFirst returns the missing blocks for a tenant that may have Services with
+// addresses: while the session has not looked, the block for load balancers is not
+// requested. A tenant without a kubeconfig has no Services.
 func (r *tenantReconciler) adoptFirst(ctx context.Context, c *v1alpha1.TenantCluster, missing []plan.MissingBlock) ([]plan.MissingBlock, error) {
 	if c.Status.TenantNamespace == "" || meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionAddressesAdopted) != nil || !plan.NeedsAdoption(missing) {
 		return missing, nil
@@ -170,7 +174,8 @@ func (r *tenantReconciler) forgetRecovered(stored []v1alpha1.IPAllocation, missi
 	})
 }
 
-// deleteFailed deletes a failed block once its failure has been observed for plan.ReplaceAfter.
+// deleteFailed deletes a failed block once its failure has been observed for
+// plan.ReplaceAfter.
 func (r *tenantReconciler) deleteFailed(ctx context.Context, a *v1alpha1.IPAllocation) error {
 	if r.Now().Sub(r.failures.Observe(a.UID, r.Now())) < plan.ReplaceAfter {
 		return nil

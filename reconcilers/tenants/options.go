@@ -17,12 +17,15 @@ import (
 
 // Settings are the flags of tenants.
 type Settings struct {
-	// Namespace has the NetworkPools and IPAllocations of tenants, and the ProviderConfigs that are referenced without a namespace.
+	// Namespace has the NetworkPools and IPAllocations of tenants, and the
+	// ProviderConfigs that are referenced without a namespace.
 	Namespace string
 	Timing    plan.Timing
-	// OrphanAfter is the time between the observed absence of a TenantCluster and the release of its allocations.
+	// OrphanAfter is the time between the observed absence of a TenantCluster and the
+	// release of its allocations.
 	OrphanAfter time.Duration
-	// ReleaseLimit bounds the time for which machines delay the release of a deleted tenant's addresses.
+	// ReleaseLimit bounds the time for which machines delay the release of a deleted
+	// tenant's addresses.
 	ReleaseLimit time.Duration
 	// MaxServices bounds the Services of type LoadBalancer of one tenant that are read.
 	MaxServices int
@@ -70,11 +73,13 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Platform reads the management cluster; the caller adds its cache to the manager.
 	Platform *platform.Cluster
-	// Recorder records events on TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
+	// Recorder records events on TenantClusters, ProviderConfigs, IPAllocations and
+	// NetworkPools.
 	Recorder record.EventRecorder
 	// Now is the clock of durations.
 	Now func() time.Time
-	// Wall is the clock of times in objects, which outlive the process and have other readers. nil: Now.
+	// Wall is the clock of times in objects, which outlive the process and have other
+	// readers. nil: Now.
 	Wall func() time.Time
 	// Registry gets the metrics; nil for none.
 	Registry prometheus.Registerer

@@ -30,8 +30,9 @@ type orphanReconciler struct {
 	absences flow.FirstObserved[absence]
 }
 
-// absence identifies a period in which the TenantCluster of an allocation is gone. The transition time of condition TenantClusterMissing is from
-// another clock and only separates one absence from the next.
+// absence identifies a period in which the TenantCluster of an allocation is gone. The
+// transition time of condition TenantClusterMissing is from another clock and only
+// separates one absence from the next.
 type absence struct {
 	allocation types.UID
 	transition int64
@@ -83,7 +84,8 @@ func (r *orphanReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 }
 
-// deleteAbandoned deletes an allocation unless a Node or Machine uses one of its addresses, within the rate of deletes.
+// deleteAbandoned deletes an allocation unless a Node or Machine uses one of its
+// addresses, within the rate of deletes.
 func (r *orphanReconciler) deleteAbandoned(ctx context.Context, a *v1alpha1.IPAllocation) (reconcile.Result, error) {
 	reservation := r.deletes.ReserveN(r.Now(), 1)
 	if wait := reservation.DelayFrom(r.Now()); wait > 0 {
@@ -109,7 +111,8 @@ func (r *orphanReconciler) deleteAbandoned(ctx context.Context, a *v1alpha1.IPAl
 	return reconcile.Result{}, err
 }
 
-// reasonNotToCollect returns which address of an allocation a Node or Machine uses; "" if according to informers and API server no address is in use.
+// reasonNotToCollect returns which address of an allocation a Node or Machine uses; "" if
+// according to informers and API server no address is in use.
 func (r *orphanReconciler) reasonNotToCollect(ctx context.Context, a *v1alpha1.IPAllocation) (string, error) {
 	for _, reader := range []client.Reader{r.platform.Cache, r.platform.Live} {
 		_, addresses, err := r.platform.ListMachineAddresses(ctx, reader)
@@ -123,7 +126,8 @@ func (r *orphanReconciler) reasonNotToCollect(ctx context.Context, a *v1alpha1.I
 	return "", nil
 }
 
-// useOwnClock returns the allocation with condition TenantClusterMissing dated to when this process first observed the condition.
+// useOwnClock returns the allocation with condition TenantClusterMissing dated to when
+// this process first observed the condition.
 func (r *orphanReconciler) useOwnClock(a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 	missing := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing)
 	current := absence{allocation: a.UID}
@@ -161,7 +165,8 @@ func (r *orphanReconciler) findTenant(ctx context.Context, ref v1alpha1.Namespac
 	return t, nil
 }
 
-// isObjectMissing reports whether a NotFound error is about the object, rather than about the kind.
+// isObjectMissing reports whether a NotFound error is about the object, rather than about
+// the kind.
 func isObjectMissing(err error, name string) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name && len(status.Status().Details.Causes) == 0

@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 )
 
-// findPolicy returns the policy of the ProviderConfig of a tenant, if the tenant's team may use it.
+// findPolicy returns the policy of the ProviderConfig of a tenant, if the tenant's team
+// may use it.
 func (d *deps) findPolicy(ctx context.Context, c *v1alpha1.TenantCluster) (plan.Policy, error) {
 	provider, err := d.findProvider(ctx, c)
 	if err == nil {
@@ -32,7 +33,8 @@ func (d *deps) findPolicy(ctx context.Context, c *v1alpha1.TenantCluster) (plan.
 //	the ProviderConfig default
 //	the first by name that the tenant's team may use
 //
-// A missing ProviderConfig in the first or second place is an error with the name; further places are not considered.
+// A missing ProviderConfig in the first or second place is an error with the name;
+// further places are not considered.
 func (d *deps) findProvider(ctx context.Context, c *v1alpha1.TenantCluster) (*v1alpha1.ProviderConfig, error) {
 	provider := &v1alpha1.ProviderConfig{}
 	key := client.ObjectKey{Namespace: d.Namespace}
@@ -69,7 +71,8 @@ func (d *deps) findProvider(ctx context.Context, c *v1alpha1.TenantCluster) (*v1
 	return provider, nil
 }
 
-// readProvider reads a ProviderConfig from the informer, and from the API server if the informer has not observed it.
+// readProvider reads a ProviderConfig from the informer, and from the API server if the
+// informer has not observed it.
 func (d *deps) readProvider(ctx context.Context, key client.ObjectKey, provider *v1alpha1.ProviderConfig) error {
 	err := d.platform.Get(ctx, key, provider)
 	if apierrors.IsNotFound(err) {

@@ -21,14 +21,16 @@ func newQueues() *queues {
 	}
 }
 
-// collectDelay is the time for which changes of pools are collected before capacity is computed.
+// collectDelay is the time for which changes of pools are collected before capacity is
+// computed.
 const collectDelay = 500 * time.Millisecond
 
 func requestFor(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
 
-// addEverything queues all objects. An error means that the allocations could not be listed, and nothing was queued.
+// addEverything queues all objects. An error means that the allocations could not be
+// listed, and nothing was queued.
 func (q *queues) addEverything(ctx context.Context, d *deps) error {
 	all := &v1alpha1.IPAllocationList{}
 	if err := d.client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
@@ -42,7 +44,8 @@ func (q *queues) addEverything(ctx context.Context, d *deps) error {
 	return nil
 }
 
-// addTenants queues every TenantCluster. An error of the list means that the CRD is not installed yet.
+// addTenants queues every TenantCluster. An error of the list means that the CRD is not
+// installed yet.
 func (q *queues) addTenants(ctx context.Context, d *deps) {
 	all := &v1alpha1.TenantClusterList{}
 	if d.platform.List(ctx, all, client.UnsafeDisableDeepCopy) == nil {

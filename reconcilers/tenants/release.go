@@ -17,11 +17,12 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// machineInterval is the pause between two checks whether machines still use addresses. The deletion of a Machine triggers a check without a pause.
+// machineInterval is the pause between two checks whether machines still use addresses.
+// The deletion of a Machine triggers a check without a pause.
 const machineInterval = 10 * time.Second
 
-// releaseTenant deletes the blocks of a TenantCluster that is being deleted, once its machines are gone, and then removes the finalizer. Blocks with
-// annotation keep stay.
+// releaseTenant deletes the blocks of a TenantCluster that is being deleted, once its
+// machines are gone, and then removes the finalizer. Blocks with annotation keep stay.
 func (r *tenantReconciler) releaseTenant(ctx context.Context, c *v1alpha1.TenantCluster) (reconcile.Result, error) {
 	name := client.ObjectKeyFromObject(c)
 	r.sessions.Stop(name)
@@ -51,14 +52,16 @@ func (r *tenantReconciler) releaseTenant(ctx context.Context, c *v1alpha1.Tenant
 	if unobserved, err := r.allocations.HasReleasable(ctx, t); err != nil || unobserved {
 		return reconcile.Result{}, err // the ADDED event of the block queues the tenant again
 	}
-	// A patch, because server-side apply removes only finalizers that were applied here: the finalizer may have come with a copy from another cluster.
+	// A patch, because server-side apply removes only finalizers that were applied here:
+	// the finalizer may have come with a copy from another cluster.
 	before := c.DeepCopy()
 	controllerutil.RemoveFinalizer(c, v1alpha1.FinalizerTenantAddresses)
 	err = r.client.Patch(ctx, c, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(report.OwnerNetwork))
 	return reconcile.Result{}, write.IgnoreStale(ctx, r.platform.Live, before, err)
 }
 
-// deleteBlocks deletes the tenant's blocks without annotation keep, and reports whether some are still stored.
+// deleteBlocks deletes the tenant's blocks without annotation keep, and reports whether
+// some are still stored.
 func (r *tenantReconciler) deleteBlocks(ctx context.Context, c *v1alpha1.TenantCluster, t plan.Tenant, stored []v1alpha1.IPAllocation) (remaining bool, err error) {
 	for i := range stored {
 		a := &stored[i]
@@ -86,14 +89,16 @@ type objectID struct {
 	uid  types.UID
 }
 
-// releaseTimeLeft returns for how long machines may still delay the release. ReleaseLimit counts from when this process first observed the deletion.
+// releaseTimeLeft returns for how long machines may still delay the release. ReleaseLimit
+// counts from when this process first observed the deletion.
 func (d *deps) releaseTimeLeft(c *v1alpha1.TenantCluster) time.Duration {
 	return d.deletions.Observe(objectID{client.ObjectKeyFromObject(c), c.UID}, d.Now()).Add(d.ReleaseLimit).Sub(d.Now())
 }
 
-// reasonNotToRelease returns why the blocks of a deleted tenant must not be released yet; "" if the release may begin. The informers suffice for a reason
-// to wait; before a release the API server is read too. After ReleaseLimit the reasons no longer count, and the Machines need not be readable: the
-// cause is a fault that waiting does not repair.
+// reasonNotToRelease returns why the blocks of a deleted tenant must not be released yet;
+// "" if the release may begin. The informers suffice for a reason to wait; before a
+// release the API server is read too. After ReleaseLimit the reasons no longer count, and
+// the Machines need not be readable: the cause is a fault that waiting does not repair.
 func (d *deps) reasonNotToRelease(ctx context.Context, c *v1alpha1.TenantCluster, blocks []plan.Block) (string, error) {
 	if d.releaseTimeLeft(c) <= 0 {
 		return "", nil
@@ -116,7 +121,8 @@ func (d *deps) reasonNotToRelease(ctx context.Context, c *v1alpha1.TenantCluster
 	return "", nil
 }
 
-// lastReasons has the last recorded reason of each object. Safe for concurrent use; the zero value is empty.
+// lastReasons has the last recorded reason of each object. Safe for concurrent use; the
+// zero value is empty.
 type lastReasons struct {
 	mu      sync.Mutex
 	reasons map[types.NamespacedName]string

@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// After the limit nothing is read: deps.platform is nil here. The limit counts from the first observation, whatever the clock of the API server.
+// After the limit nothing is read: deps.platform is nil here. The limit counts from the
+// first observation, whatever the clock of the API server.
 func TestReasonNotToRelease_IsEmptyAfterReleaseLimit(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"equal clocks": 0, "API server behind": -24 * time.Hour, "API server ahead": 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {

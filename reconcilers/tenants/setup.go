@@ -37,7 +37,8 @@ const (
 	termInterval = 200 * time.Millisecond
 )
 
-// Register adds the controllers to a manager that has not started. The controllers begin when the CRDs are served, and act while this replica leads.
+// Register adds the controllers to a manager that has not started. The controllers begin
+// when the CRDs are served, and act while this replica leads.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if o.Wall == nil {
 		o.Wall = o.Now
@@ -58,7 +59,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	return mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error { return d.runControllers(ctx, mgr) }))
 }
 
-// runControllers adds each controller when the kinds that it needs are served, and returns when ctx ends.
+// runControllers adds each controller when the kinds that it needs are served, and
+// returns when ctx ends.
 func (d *deps) runControllers(ctx context.Context, mgr manager.Manager) error {
 	q := newQueues()
 	if err := errors.Join(d.platform.WatchCRDs(ctx), d.watchAddressSources(ctx, q)); err != nil {
@@ -83,7 +85,8 @@ func (d *deps) runControllers(ctx context.Context, mgr manager.Manager) error {
 	return group.Wait()
 }
 
-// addTenantControllers waits until TenantCluster and ProviderConfig are served, and adds the controllers that need them.
+// addTenantControllers waits until TenantCluster and ProviderConfig are served, and adds
+// the controllers that need them.
 func (d *deps) addTenantControllers(ctx context.Context, mgr manager.Manager, q *queues, sessions *session.Manager) error {
 	if !d.platform.AwaitTenantKinds(ctx) {
 		return nil // the process ends
@@ -98,7 +101,8 @@ func (d *deps) addTenantControllers(ctx context.Context, mgr manager.Manager, q 
 	)
 }
 
-// followTerms queues every object when a term of this replica begins, and stops the sessions when the term ends.
+// followTerms queues every object when a term of this replica begins, and stops the
+// sessions when the term ends.
 func (d *deps) followTerms(ctx context.Context, q *queues, sessions *session.Manager) {
 	defer sessions.StopAll()
 	tick := time.NewTicker(termInterval)

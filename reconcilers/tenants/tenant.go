@@ -25,7 +25,8 @@ import (
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=tenantclusters,verbs=patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=tenantclusters/status,verbs=patch
 
-// tenantReconciler allocates the initial blocks of each TenantCluster, runs a session for the tenant, and releases the blocks of a deleted TenantCluster.
+// tenantReconciler allocates the initial blocks of each TenantCluster, runs a session for
+// the tenant, and releases the blocks of a deleted TenantCluster.
 type tenantReconciler struct {
 	*deps
 	sessions       *session.Manager
@@ -110,7 +111,8 @@ func (r *tenantReconciler) forgetTenant(name types.NamespacedName) {
 	r.releaseReasons.update(name, "")
 }
 
-// explainNoPolicy returns the message for a TenantCluster without a usable ProviderConfig; "" for other errors.
+// explainNoPolicy returns the message for a TenantCluster without a usable
+// ProviderConfig; "" for other errors.
 func explainNoPolicy(err error) string {
 	if apierrors.IsNotFound(err) {
 		return err.Error() + ": create the ProviderConfig, or name another in spec.providerConfigRef"
@@ -125,7 +127,8 @@ func networkNotReady(message string) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady, Message: message}
 }
 
-// endService stops the session of a tenant without addresses from IPAM, and removes the conditions of the session. The tenant keeps the allocated blocks.
+// endService stops the session of a tenant without addresses from IPAM, and removes the
+// conditions of the session. The tenant keeps the allocated blocks.
 func (r *tenantReconciler) endService(ctx context.Context, c *v1alpha1.TenantCluster, blocks []plan.Block, ready metav1.Condition) error {
 	r.sessions.Stop(client.ObjectKeyFromObject(c))
 	errs := []error{r.writeNetworkReady(ctx, c, blocks, ready)}
@@ -139,7 +142,8 @@ func (r *tenantReconciler) endService(ctx context.Context, c *v1alpha1.TenantClu
 	return errors.Join(errs...)
 }
 
-// writeNetworkReady writes the condition and the references to the initial blocks if they differ from the stored status.
+// writeNetworkReady writes the condition and the references to the initial blocks if they
+// differ from the stored status.
 func (r *tenantReconciler) writeNetworkReady(ctx context.Context, c *v1alpha1.TenantCluster, blocks []plan.Block, ready metav1.Condition) error {
 	content, changed := report.ConditionFields(c.Status.Conditions, ready, r.Wall())
 	status := map[string]any{"conditions": []any{content}}
@@ -175,7 +179,8 @@ func nameOf(ref *v1alpha1.LocalObjectReference) string {
 	return ref.Name
 }
 
-// addFinalizer adds the finalizer with which the deletion of a tenant waits for the release of the addresses.
+// addFinalizer adds the finalizer with which the deletion of a tenant waits for the
+// release of the addresses.
 func (r *tenantReconciler) addFinalizer(ctx context.Context, c *v1alpha1.TenantCluster) error {
 	if slices.Contains(c.Finalizers, v1alpha1.FinalizerTenantAddresses) {
 		return nil

@@ -7,8 +7,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// IsRefused reports whether the API server denied a write for a lasting reason. Foreign webhooks deny with every code, also with the codes for a changed or
-// deleted object: see StaleChecker.
+// IsRefused reports whether the API server denied a write for a lasting reason. Foreign
+// webhooks deny with every code, also with the codes for a changed or deleted object: see
+// StaleChecker.
 func IsRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -9,15 +9,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// IgnoreStale drops the error of a write to an object if a newer version, or the end of the object, made it fail: the informer delivers that. A foreign
-// webhook can deny a write with the same codes, 409 and 404. IgnoreStale therefore reads the object from the API server: if this very version is stored, no
-// event will come, and the error stays.
+// IgnoreStale drops the error of a write to an object if a newer version, or the end of
+// the object, made it fail: the informer delivers that. A foreign webhook can deny a
+// write with the same codes, 409 and 404. IgnoreStale therefore reads the object from the
+// API server: if this very version is stored, no event will come, and the error stays.
 func IgnoreStale(ctx context.Context, live client.Reader, o client.Object, err error) error {
 	return NewStaleChecker(live).IgnoreStale(ctx, o, err)
 }
 
-// StaleChecker is IgnoreStale for repeated writes: it reads each version of an object once. A later write with the same error on the same version was
-// denied as well, or the informer is behind and delivers the newer version. It is safe for concurrent use.
+// StaleChecker is IgnoreStale for repeated writes: it reads each version of an object
+// once. A later write with the same error on the same version was denied as well, or the
+// informer is behind and delivers the newer version. It is safe for concurrent use.
 type StaleChecker struct {
 	live client.Reader
 
@@ -33,7 +35,8 @@ func NewStaleChecker(live client.Reader) *StaleChecker {
 	return &StaleChecker{live: live, stored: map[types.UID]string{}}
 }
 
-// IgnoreStale is the function IgnoreStale, with at most one read for each version of an object.
+// IgnoreStale is the function IgnoreStale, with at most one read for each version of an
+// object.
 func (c *StaleChecker) IgnoreStale(ctx context.Context, o client.Object, err error) error {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) || c.known(o) {
 		return err

@@ -14,17 +14,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// statusBody is the body of a status write: the status, and metadata without managedFields. The API server takes all other fields from the stored object.
-// Metadata is needed before Kubernetes 1.36: a field manager that applied a label, annotation or finalizer loses the ownership of a field that the body
-// lacks.
+// statusBody is the body of a status write: the status, and metadata without
+// managedFields. The API server takes all other fields from the stored object. Metadata
+// is needed before Kubernetes 1.36: a field manager that applied a label, annotation or
+// finalizer loses the ownership of a field that the body lacks.
 type statusBody struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Status            any `json:"status"`
 }
 
-// statusWriter writes statuses. Mutating admission gets the body as sent, and a foreign webhook may need the whole object: after a denied write, statusWriter
-// sends the whole object. It is safe for concurrent use.
+// statusWriter writes statuses. Mutating admission gets the body as sent, and a foreign
+// webhook may need the whole object: after a denied write, statusWriter sends the whole
+// object. It is safe for concurrent use.
 type statusWriter struct {
 	mu    sync.Mutex
 	whole map[types.UID]struct{}
@@ -76,7 +78,8 @@ func statusBodyOf(o client.Object, scheme *runtime.Scheme) (*statusBody, error) 
 	return b, err
 }
 
-// UnmarshalJSON reads only the new version from the response: maps and lists of the metadata are shared with the object.
+// UnmarshalJSON reads only the new version from the response: maps and lists of the
+// metadata are shared with the object.
 func (b *statusBody) UnmarshalJSON(response []byte) error {
 	var stored struct {
 		Metadata struct {

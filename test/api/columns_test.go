@@ -81,7 +81,8 @@ func TestColumns_EveryKind(t *testing.T) {
 	}
 }
 
-// The summary in the status of a pool is a column of its own, which reads well for IPv6 too. Of a ProxyIPPool it is a wide one: NovaEdge documents the others.
+// The summary in the status of a pool is a column of its own, which reads well for IPv6
+// too. Of a ProxyIPPool it is a wide one: NovaEdge documents the others.
 func TestColumns_Summary(t *testing.T) {
 	everyKind(t)
 	for resource, o := range map[string]client.Object{

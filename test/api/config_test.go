@@ -19,7 +19,8 @@ func TestConfig_SamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// What is installed in a cluster is read as it stands, but for cert-manager's own kinds, which a bare API server does not know.
+// What is installed in a cluster is read as it stands, but for cert-manager's own kinds,
+// which a bare API server does not know.
 func TestConfig_DefaultInstallationIsAccepted(t *testing.T) {
 	text, _, err := cluster.Kubectl(t.Context(), "", "kustomize", "../../config/default")
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The schema of an earlier release knew patterns where there are rules now. What was stored under it must live on: a finalizer, a
-// label or a status that cannot be written would hang its object for ever.
+// The schema of an earlier release knew patterns where there are rules now. What was
+// stored under it must live on: a finalizer, a label or a status that cannot be written
+// would hang its object for ever.
 func TestEarlierSchema_ObjectsCanBeWritten(t *testing.T) {
 	const group = "earlier.butlerlabs.dev"
 	crd := &unstructured.Unstructured{}
@@ -116,8 +117,8 @@ func removeRules(node any) {
 	}
 }
 
-// After an upgrade of the CRDs every object of an earlier schema can be deleted, and one that can be served is: whatever the API server answers to a
-// write of its status.
+// After an upgrade of the CRDs every object of an earlier schema can be deleted, and one
+// that can be served is: whatever the API server answers to a write of its status.
 func TestEarlierSchema_ObjectsAreServedAndDeleted(t *testing.T) {
 	t.Parallel()
 	own, c := suite.StartSandbox(t, sandbox.Options{})

@@ -96,8 +96,9 @@ func claim(t *testing.T, spec string) *unstructured.Unstructured {
 	return o
 }
 
-// faults is what the API server says to a request that breaks rules of the schema: "field: message" each,
-// sorted because the API server goes through the fields in any order.
+// faults is what the API server says to a request that breaks rules of the schema:
+// "field: message" each, sorted because the API server goes through the fields in any
+// order.
 func faults(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -118,8 +119,9 @@ func faults(t *testing.T, err error) []string {
 	return texts
 }
 
-// diffFaults compares what the API server answers with want. The tests have the wording of the newest API server; an older one does not name the
-// value that breaks a rule, and words two faults of the schema in another way.
+// diffFaults compares what the API server answers with want. The tests have the wording
+// of the newest API server; an older one does not name the value that breaks a rule, and
+// words two faults of the schema in another way.
 func diffFaults(t *testing.T, want []string, err error) string {
 	t.Helper()
 	got := faults(t, err)

@@ -136,7 +136,8 @@ func TestStatus_NotReadyBeforeTheFirstReconcile(t *testing.T) {
 	}
 }
 
-// The largest statuses that the allocator writes must be accepted: a write that is refused would be tried for ever.
+// The largest statuses that the allocator writes must be accepted: a write that is
+// refused would be tried for ever.
 func TestStatus_LargestIsAccepted(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	p := newPool("fullest")

@@ -110,7 +110,8 @@ scope: {type: platform}`)
 	}
 }
 
-// The platform's own controllers know fields that this API does not. They keep them at every depth, whatever is written here.
+// The platform's own controllers know fields that this API does not. They keep them at
+// every depth, whatever is written here.
 func TestTenantCluster_KeepsUnknownFields(t *testing.T) {
 	const spec = `
 kubernetesVersion: v1.36.3

@@ -39,8 +39,9 @@ const (
 	poolDelete  = "validate delete.networkpool.butler.butlerlabs.dev"
 )
 
-// recorder allows every request that it is sent, and remembers which webhook it was sent to. It answers an allocation as the
-// allocator would, except through the webhooks that are down.
+// recorder allows every request that it is sent, and remembers which webhook it was sent
+// to. It answers an allocation as the allocator would, except through the webhooks that
+// are down.
 type recorder struct {
 	mu    sync.Mutex
 	calls []string
@@ -85,7 +86,8 @@ func (r *recorder) during(do func(), down ...string) []string {
 	return r.calls
 }
 
-// record sends the requests that config/webhook asks for, in one namespace of its own, to a recorder.
+// record sends the requests that config/webhook asks for, in one namespace of its own, to
+// a recorder.
 func record(t *testing.T) (r *recorder, namespace string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "webhook-calls-"}}
@@ -141,8 +143,8 @@ func record(t *testing.T) (r *recorder, namespace string) {
 	return r, namespace
 }
 
-// current reads an object, and waits until the API server's own cache shows it like that: on what was changed since it asks the webhooks in
-// vain, and then again.
+// current reads an object, and waits until the API server's own cache shows it like that:
+// on what was changed since it asks the webhooks in vain, and then again.
 func current(t *testing.T, o client.Object) {
 	t.Helper()
 	err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)

@@ -27,7 +27,8 @@ import (
 
 const (
 	claims = 40 // refused ones of each kind
-	// longest is the longest pause, and slack what a call, a policy's end and a slow machine take beside it.
+	// longest is the longest pause, and slack what a call, a policy's end and a slow
+	// machine take beside it.
 	longest = 30 * time.Second
 	slack   = 15 * time.Second
 )
@@ -41,7 +42,8 @@ const (
 // kind is one kind of refused write.
 type kind struct {
 	name string
-	// refuse has writes refused and makes what they are for. end has them accepted again, and served tells of an object whether it is as it should be then.
+	// refuse has writes refused and makes what they are for. end has them accepted again,
+	// and served tells of an object whether it is as it should be then.
 	refuse func(t *testing.T, ns string, n int) (objects []client.Object, end func())
 	served func(client.Object) bool
 }
@@ -177,7 +179,8 @@ func statusRefused(t *testing.T, ns, group, resource string, probe client.Object
 	return func() { drop(t, binding) }
 }
 
-// pendingRefused has claims stored without an answer, which cannot be written to when their pool comes.
+// pendingRefused has claims stored without an answer, which cannot be written to when
+// their pool comes.
 func pendingRefused(group, resource string, claim func(ns, name string) client.Object, pool func(ns string) client.Object) func(*testing.T, string, int) ([]client.Object, func()) {
 	return func(t *testing.T, ns string, n int) ([]client.Object, func()) {
 		all := made(t, many(n, func(name string) client.Object { return claim(ns, name) }))
@@ -187,7 +190,8 @@ func pendingRefused(group, resource string, claim func(ns, name string) client.O
 	}
 }
 
-// askBefore has a webhook refuse operations on objects of a namespace with a code, in other words each time.
+// askBefore has a webhook refuse operations on objects of a namespace with a code, in
+// other words each time.
 func askBefore(t *testing.T, ns, resource, group string, code int32, operations ...admissionregistrationv1.OperationType) (end func()) {
 	t.Helper()
 	var asked atomic.Int64
@@ -215,7 +219,8 @@ func become(t *testing.T, in time.Duration, all []client.Object, served func(cli
 	})
 }
 
-// latency is how long a namespace without refused writes waits: the median of claims that are created one after the other.
+// latency is how long a namespace without refused writes waits: the median of claims that
+// are created one after the other.
 func latency(t *testing.T, cidr, address string) (allocated, named time.Duration) {
 	t.Helper()
 	ns := suite.CreateNamespace(t, admin)
@@ -243,7 +248,8 @@ func logged(t *testing.T) int64 {
 	return info.Size()
 }
 
-// BACKOFF_SETTLE=5m BACKOFF_WINDOW=1m is the whole test; the default sees the pauses grow.
+// BACKOFF_SETTLE=5m BACKOFF_WINDOW=1m is the whole test; the default sees the pauses
+// grow.
 func duration(t *testing.T, name string, otherwise time.Duration) time.Duration {
 	t.Helper()
 	if os.Getenv(name) == "" {
@@ -328,7 +334,8 @@ func TestDeniedWrites(t *testing.T) {
 		become(t, time.Until(ended.Add(longest+slack)), k.objects, k.served)
 		t.Logf("%-45s served %s after the cause has ended", k.name, time.Since(ended).Round(time.Millisecond))
 	}
-	// The denied writes are compared with the time before and the time after: other processes of the machine may be busy at one of them.
+	// The denied writes are compared with the time before and the time after: other
+	// processes of the machine may be busy at one of them.
 	allocatedAfter, namedAfter := latency(t, "10.3.0.0/24", "10.3.0")
 	t.Logf("allocation ready in %s before, %s during, %s after the denied writes; claim named in %s, %s, %s", allocatedBefore, allocated, allocatedAfter, namedBefore, named, namedAfter)
 	if limit := 2*max(allocatedBefore, allocatedAfter) + 100*time.Millisecond; allocated > limit {
@@ -339,7 +346,8 @@ func TestDeniedWrites(t *testing.T) {
 	}
 }
 
-// The edit of a pool may end the cause of what is refused for claims of that pool, and of those alone.
+// The edit of a pool may end the cause of what is refused for claims of that pool, and of
+// those alone.
 func TestPoolUpdate_RetriesOnlyItsOwnClaims(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)

@@ -12,8 +12,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Creates that fail, one a second: each leaves a grant that ends after its life, once a read of the API server shows that nothing came of it. The create of a
-// name that exists leaves none, and costs one read.
+// Creates that fail, one a second: each leaves a grant that ends after its life, once a
+// read of the API server shows that nothing came of it. The create of a name that exists
+// leaves none, and costs one read.
 func TestFailedCreates_Reads(t *testing.T) {
 	t.Parallel()
 	const window = 30 * time.Second

@@ -26,7 +26,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// grantLife is how long a grant stays open whose object is not seen: the least that the manager takes.
+// grantLife is how long a grant stays open whose object is not seen: the least that the
+// manager takes.
 const grantLife = 45 * time.Second
 
 // One control plane with one manager serves the whole package.
@@ -111,7 +112,8 @@ func calls(t *testing.T, from time.Time) (all []call) {
 	}
 }
 
-// within returns the calls that concern objects of a namespace, or cluster-scoped objects whose name has it, by what they are.
+// within returns the calls that concern objects of a namespace, or cluster-scoped objects
+// whose name has it, by what they are.
 func within(all []call, ns string, from, to time.Time) (n int, what map[string]int) {
 	what = map[string]int{}
 	for _, c := range all {
@@ -123,7 +125,8 @@ func within(all []call, ns string, from, to time.Time) (n int, what map[string]i
 	return n, what
 }
 
-// forbid has a policy refuse operations on objects that have the labels, once probe is refused by it.
+// forbid has a policy refuse operations on objects that have the labels, once probe is
+// refused by it.
 func forbid(t *testing.T, name string, labels map[string]string, group, resource string, probe func(context.Context) error, operations ...admissionregistrationv1.OperationType) client.Object {
 	t.Helper()
 	binding := suite.CreateDenyingPolicy(t, admin, name, admissionregistrationv1.MatchResources{

@@ -15,7 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Services wait for a full pool. They request their addresses again after a release only, and the oldest Service is served first.
+// Services wait for a full pool. They request their addresses again after a release only,
+// and the oldest Service is served first.
 func TestWaitingServices_AreServedOldestFirst(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)

@@ -12,7 +12,8 @@ import (
 // perClaimPool is how many claims one pool gets, in multiples of -n.
 const perClaimPool = 5
 
-// completed are claims that are followed until their status is written. Before the status, those of the second list get an address object.
+// completed are claims that are followed until their status is written. Before the
+// status, those of the second list get an address object.
 var (
 	completed   = []subject{alloc, ipClaim, addressClaim}
 	withAddress = []subject{ipClaim, addressClaim}
@@ -46,7 +47,8 @@ func measureClaims(ctx context.Context, o options) ([]figure, error) {
 	return figures, nil
 }
 
-// complete creates n claims in one pool and follows each until its status names its address.
+// complete creates n claims in one pool and follows each until its status names its
+// address.
 func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]figure, error) {
 	c, err := b.newCollection(ctx, of)
 	if err != nil {
@@ -77,14 +79,16 @@ func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]fig
 	return figures, nil
 }
 
-// followed has the times of claims: when each create began, when it returned, and when the address object and the status were stored.
+// followed has the times of claims: when each create began, when it returned, and when
+// the address object and the status were stored.
 type followed struct {
 	start                        time.Time
 	began, answered, made, ready []time.Time
 	spent                        usage
 }
 
-// sample returns the times from the beginning of each create until a state. The rate counts until the last claim has reached the state.
+// sample returns the times from the beginning of each create until a state. The rate
+// counts until the last claim has reached the state.
 func (f *followed) sample(name string, at []time.Time) sample {
 	took := make([]time.Duration, len(at))
 	for i := range took {
@@ -95,8 +99,8 @@ func (f *followed) sample(name string, at []time.Time) sample {
 	return s
 }
 
-// follow creates n claims and follows each until its status names its address. If the response has no address, its client waits for the address
-// before the next create.
+// follow creates n claims and follows each until its status names its address. If the
+// response has no address, its client waits for the address before the next create.
 func (c *collection) follow(ctx context.Context, prefix string, clients, n int) (*followed, error) {
 	bodies, index := c.bodies(prefix, n), indexOf(prefix, n)
 	f := &followed{began: make([]time.Time, n), answered: make([]time.Time, n), made: make([]time.Time, n), ready: make([]time.Time, n)}
@@ -104,7 +108,8 @@ func (c *collection) follow(ctx context.Context, prefix string, clients, n int) 
 	for i := range known {
 		known[i] = make(chan struct{}, 1)
 	}
-	// signal wraps a function that stamps, and signals the client of each claim that has a stamp.
+	// signal wraps a function that stamps, and signals the client of each claim that has
+	// a stamp.
 	signal := func(at []time.Time, name func(*object) string, see func(*object, bool) bool) func(*object, bool) bool {
 		return func(o *object, deleted bool) bool {
 			enough := see(o, deleted)
@@ -169,7 +174,8 @@ func indexOf(prefix string, n int) map[string]int {
 	return index
 }
 
-// stamp notes when each object is first seen in a state, and has seen enough when all were.
+// stamp notes when each object is first seen in a state, and has seen enough when all
+// were.
 func stamp(at []time.Time, index map[string]int, name func(*object) string, state func(*object) bool) func(*object, bool) bool {
 	left := len(at)
 	return func(o *object, deleted bool) bool {

@@ -42,7 +42,8 @@ type bench struct {
 	runs    int // so far; names namespaces and chooses addresses
 }
 
-// onSandbox measures on a sandbox of its own, in bin/: a temporary directory may be memory, where a write costs etcd nothing.
+// onSandbox measures on a sandbox of its own, in bin/: a temporary directory may be
+// memory, where a write costs etcd nothing.
 func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, error), more ...func(*sandbox.Options)) (figures []figure, err error) {
 	options := sandbox.Options{
 		Dir: filepath.Join("bin", "bench-sandbox"), Replicas: replicas, ClusterAPI: true, Log: os.Stderr,
@@ -199,7 +200,8 @@ func (c *collection) empty(ctx context.Context) error {
 	return nil
 }
 
-// deletePool succeeds when the pool is gone, which is when the ledger has everything back. Until then it may be refused.
+// deletePool succeeds when the pool is gone, which is when the ledger has everything
+// back. Until then it may be refused.
 func (c *collection) deletePool(ctx context.Context) error {
 	err := c.setup.Delete(ctx, c.pool)
 	if err == nil {

@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// scene is a pool and what is owned in it: runs of 1 to 15 IPv4 addresses in random places, each with its own owner.
+// scene is a pool and what is owned in it: runs of 1 to 15 IPv4 addresses in random
+// places, each with its own owner.
 type scene struct {
 	name  string
 	pool  netip.Prefix
@@ -95,7 +96,8 @@ func (sc scene) ranges() []allocator.Range {
 	return ranges
 }
 
-// rebuild holds everything, then sets the pool, as after a restart. It is done several times over; the last space stays.
+// rebuild holds everything, then sets the pool, as after a restart. It is done several
+// times over; the last space stays.
 func (sc scene) rebuild(ranges []allocator.Range) (*allocator.Space, *allocator.Pool, figure) {
 	var space *allocator.Space
 	var times []time.Duration
@@ -181,7 +183,8 @@ func (sc scene) statistics(_ *allocator.Space, pool *allocator.Pool) ([]figure, 
 	return []figure{sc.allocating("statistics", stats, allocs)}, err
 }
 
-// repeat takes a step about a second long and returns the times of its two parts, and the heap allocations of one step.
+// repeat takes a step about a second long and returns the times of its two parts, and the
+// heap allocations of one step.
 func repeat(step func() (first, second time.Duration, err error)) (first, second []time.Duration, allocs int64, err error) {
 	result := testing.Benchmark(func(b *testing.B) {
 		first, second = make([]time.Duration, 0, timesKept), make([]time.Duration, 0, timesKept)

@@ -37,7 +37,8 @@ func (b *bench) readCPU() clocks {
 	}
 	c := clocks{processes: map[string]time.Duration{}}
 	for name, pid := range pids {
-		// The fields after the name in parentheses, the first of which is the third: user and system time are 14 and 15.
+		// The fields after the name in parentheses, the first of which is the third: user
+		// and system time are 14 and 15.
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if _, fields, ok := strings.Cut(string(stat), ") "); err == nil && ok {
 			times := ticks(strings.Fields(fields)[11:13])

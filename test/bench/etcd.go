@@ -33,7 +33,8 @@ func get(ctx context.Context, e *clientv3.Client, key string) ([]byte, error) {
 	return answer.Kvs[0].Value, nil
 }
 
-// changed counts the keys that begin so and were written after a revision, and gives the present one.
+// changed counts the keys that begin so and were written after a revision, and gives the
+// present one.
 func changed(ctx context.Context, e *clientv3.Client, prefix string, since int64) (n int, now int64, err error) {
 	answer, err := e.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMinModRev(since+1))
 	if err != nil {
@@ -67,8 +68,9 @@ func (o *object) name() string { return o.Metadata.Name }
 // heldFor is the name of the claim that an IPAddress is for.
 func (o *object) heldFor() string { return o.Spec.Claim.Name + o.Spec.ClaimRef.Name }
 
-// follower sees what is written under a prefix. It looks where objects are stored: a watch on the API server, which has to put every object into
-// JSON once more for it, would take a fifth of what is measured away from it.
+// follower sees what is written under a prefix. It looks where objects are stored: a
+// watch on the API server, which has to put every object into JSON once more for it,
+// would take a fifth of what is measured away from it.
 type follower struct {
 	etcd   *clientv3.Client
 	prefix string
@@ -84,7 +86,8 @@ func (b *bench) following(ctx context.Context, prefix string) (follower, error) 
 	return follower{b.etcd, prefix, now.Header.Revision + 1}, nil
 }
 
-// until hands every object that is written to see, and of one that is deleted its name alone, until that has seen enough.
+// until hands every object that is written to see, and of one that is deleted its name
+// alone, until that has seen enough.
 func (f follower) until(ctx context.Context, see func(o *object, deleted bool) (enough bool)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,7 +138,8 @@ func (c *collection) awaitReady(ctx context.Context, n int) error {
 	return nil
 }
 
-// storage is where the API server keeps the objects of a collection, as far as their resource is not its own.
+// storage is where the API server keeps the objects of a collection, as far as their
+// resource is not its own.
 func (c *collection) storage() string {
 	if c.clusterScoped {
 		return "/registry/" + c.group() + "/" + c.resource + "/"

@@ -14,8 +14,9 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// idleWebhooks let everything pass, one of them after it has written a Lease. They are called as the allocator's own are: under the same
-// conditions, over TLS and HTTP/1.1, through a front, in a process of their own; and they read what they are sent.
+// idleWebhooks let everything pass, one of them after it has written a Lease. They are
+// called as the allocator's own are: under the same conditions, over TLS and HTTP/1.1,
+// through a front, in a process of their own; and they read what they are sent.
 type idleWebhooks struct {
 	server *idleServer
 	front  *sandbox.Front
@@ -50,8 +51,9 @@ func (b *bench) idleCalls() (int, error) {
 
 func (w *idleWebhooks) stop() error { return errors.Join(w.front.Stop(), w.server.stop()) }
 
-// installIdle copies the first mutating and the first validating webhook of the allocator, which are those for IPAllocations, for a
-// subject. It returns when both are called.
+// installIdle copies the first mutating and the first validating webhook of the
+// allocator, which are those for IPAllocations, for a subject. It returns when both are
+// called.
 func (b *bench) installIdle(ctx context.Context, w *idleWebhooks, s subject) error {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}

@@ -27,10 +27,12 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// idleCommand, as the first argument of this program, makes it the process of the idle webhooks: as the manager is one.
+// idleCommand, as the first argument of this program, makes it the process of the idle
+// webhooks: as the manager is one.
 const idleCommand = "idle-webhooks"
 
-// idleServer is that process. A line that it is sent it answers with the number of its calls so far.
+// idleServer is that process. A line that it is sent it answers with the number of its
+// calls so far.
 type idleServer struct {
 	address string // host:port
 	command *exec.Cmd
@@ -117,7 +119,8 @@ func serveIdle(certDir, kubeconfig string) error {
 	return nil
 }
 
-// pass answers an AdmissionReview with "allowed" and a JSON patch, "" for none, when it is ready to.
+// pass answers an AdmissionReview with "allowed" and a JSON patch, "" for none, when it
+// is ready to.
 func pass(calls *atomic.Int64, patch string, ready func(context.Context) error) http.Handler {
 	if patch != "" {
 		patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(patch)))
@@ -140,7 +143,8 @@ func pass(calls *atomic.Int64, patch string, ready func(context.Context) error) 
 
 func nothing(context.Context) error { return nil }
 
-// given is the answer of an allocator that has one address. As the real one's, it leaves out who wrote which field.
+// given is the answer of an allocator that has one address. As the real one's, it leaves
+// out who wrote which field.
 const given = `[{"op":"add","path":"/spec/pinnedRange","value":{"startAddress":"10.0.0.1","endAddress":"10.0.0.1"}},` +
 	`{"op":"add","path":"/metadata/annotations","value":{"butler.butlerlabs.dev/grant":"5f0c9a3e7b1d"}},` +
 	`{"op":"remove","path":"/metadata/managedFields"}]`

@@ -69,7 +69,8 @@ func (b *bench) fill(ctx context.Context, p largePool, n int) ([]figure, error) 
 	figureFor := func(name string, clients int, calls []time.Duration, all time.Duration) figure {
 		return figureOf(clients, []sample{sampleOf(p.name(name), calls, all)}, nil)
 	}
-	// An API server that was started just now has its first caller of a kind wait for whole seconds.
+	// An API server that was started just now has its first caller of a kind wait for
+	// whole seconds.
 	if err := b.setup.Create(ctx, proxyPool(p.cidr), client.DryRunAll); err != nil {
 		return nil, err
 	}

@@ -60,7 +60,8 @@ func (l *load) wait() []call {
 	return l.calls
 }
 
-// answered is how many calls that began after a moment were answered, and when the first of them was.
+// answered is how many calls that began after a moment were answered, and when the first
+// of them was.
 func (l *load) answered(after time.Time) (n int, first time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +75,8 @@ func (l *load) answered(after time.Time) (n int, first time.Time) {
 	return n, first
 }
 
-// awaitAnswers waits until n calls that began after a moment were answered, and says when the first was.
+// awaitAnswers waits until n calls that began after a moment were answered, and says when
+// the first was.
 func (l *load) awaitAnswers(ctx context.Context, n int, after time.Time) (first time.Time, err error) {
 	err = await(ctx, func(context.Context) error {
 		var got int

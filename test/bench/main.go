@@ -92,7 +92,8 @@ func parse() (options, error) {
 // mainRows matches the creates of each kind, the bound for IPAllocations, and the core.
 const mainRows = ` create(, 30 ms apart)?$|^CR, two webhooks create and status$|^core `
 
-// measure is everything that has a matching name, part by part: each has a sandbox of its own.
+// measure is everything that has a matching name, part by part: each has a sandbox of its
+// own.
 func measure(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
 	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureLag, measureClaims, measurePeers, measureReplicas, measureOutages, measureScale, measureLargePools, measureTenants, measureCore} {

@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// leader returns the running manager that is the leader according to the Lease, nil if there is none.
+// leader returns the running manager that is the leader according to the Lease, nil if
+// there is none.
 func (b *bench) leader(ctx context.Context) (*sandbox.Manager, error) {
 	var lease coordinationv1.Lease
 	if err := b.setup.Get(ctx, types.NamespacedName{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}, &lease); err != nil {

@@ -20,10 +20,12 @@ type footprint struct {
 	peak     int64 // resident, since its start
 }
 
-// settle is how long the resident memory must stay the same to count: the runtime gives back bit by bit what it has collected.
+// settle is how long the resident memory must stay the same to count: the runtime gives
+// back bit by bit what it has collected.
 const settle = 3 * time.Second
 
-// footprintOf collects what a manager's heap holds no more, and reads its memory when that has settled.
+// footprintOf collects what a manager's heap holds no more, and reads its memory when
+// that has settled.
 func footprintOf(ctx context.Context, m *sandbox.Manager) (f footprint, err error) {
 	for range 2 { // what finalizers let go of is collected by the second
 		if f.heap, err = liveHeap(ctx, m); err != nil {

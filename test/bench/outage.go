@@ -104,7 +104,8 @@ func (b *bench) suffer(ctx context.Context, out outage) (sample, error) {
 	return s, c.remove(ctx)
 }
 
-// longestGap is the longest time between two answers, as far as it lies between two moments.
+// longestGap is the longest time between two answers, as far as it lies between two
+// moments.
 func longestGap(calls []call, from, to time.Time) (gap time.Duration) {
 	last := from
 	for _, c := range calls {

@@ -19,9 +19,11 @@ import (
 )
 
 const (
-	// peerRounds bounds the rounds: peers as shipped allocate a few addresses per second, and a round takes minutes.
+	// peerRounds bounds the rounds: peers as shipped allocate a few addresses per second,
+	// and a round takes minutes.
 	peerRounds = 3
-	// peerStock is how many claims the full pool has. Only the first round has the full pool: a peer needs minutes to read it.
+	// peerStock is how many claims the full pool has. Only the first round has the full
+	// pool: a peer needs minutes to read it.
 	peerStock = 5000
 
 	inClusterGroup = "ipam.cluster.x-k8s.io"
@@ -38,7 +40,8 @@ type contender struct {
 	of subject
 	// crds are installed beside the CRDs of the sandbox.
 	crds string
-	// modes are ways to run a peer, one after the other in one sandbox; none for the manager of this project.
+	// modes are ways to run a peer, one after the other in one sandbox; none for the
+	// manager of this project.
 	modes []peerMode
 }
 
@@ -57,8 +60,9 @@ var (
 		spec: `{"poolRef":{"apiGroup":"` + inClusterGroup + `","kind":"InClusterIPPool","name":"` + poolName + `"}}`, hasPool: true}
 )
 
-// Each peer runs with its limits lifted first: it reads the full pool faster. Lifted is the rate limit of its client: by flags or, where there are none,
-// in a binary that make builds with another main.go.
+// Each peer runs with its limits lifted first: it reads the full pool faster. Lifted is
+// the rate limit of its client: by flags or, where there are none, in a binary that make
+// builds with another main.go.
 var (
 	metal3Lifted     = peerMode{name: "ip-address-manager, limits lifted", path: "bin/peers/metal3", args: metal3Args("--kube-api-qps=100000", "--kube-api-burst=100000")}
 	metal3Shipped    = peerMode{name: "ip-address-manager as shipped", slow: true, path: "bin/peers/metal3", args: metal3Args()}
@@ -119,7 +123,8 @@ func (c peerCell) against(mode peerMode) string { return c.name() + ", against "
 // peerSamples has one sample of each cell from each round.
 type peerSamples map[peerCell][]sample
 
-// measurePeers measures the allocators of other projects, and this one in the same rounds, each in a sandbox of its own.
+// measurePeers measures the allocators of other projects, and this one in the same
+// rounds, each in a sandbox of its own.
 func measurePeers(ctx context.Context, o options) ([]figure, error) {
 	if !o.peers {
 		return nil, nil
@@ -145,7 +150,8 @@ func measurePeers(ctx context.Context, o options) ([]figure, error) {
 	return samples.figures(o.clients), nil
 }
 
-// figures returns the figures of each peer in each mode. The figure of a peer precedes ours, which has the ratio of ours to the peer's.
+// figures returns the figures of each peer in each mode. The figure of a peer precedes
+// ours, which has the ratio of ours to the peer's.
 func (s peerSamples) figures(clients []int) []figure {
 	var figures []figure
 	for _, d := range duels {
@@ -220,7 +226,8 @@ func (c contender) measure(ctx context.Context, sizes []peerSize, samples peerSa
 	return nil
 }
 
-// measure adds one sample of each part, in a new pool or in the full pool. i is the number of the mode.
+// measure adds one sample of each part, in a new pool or in the full pool. i is the
+// number of the mode.
 func (r *peerRun) measure(ctx context.Context, mode peerMode, size peerSize, i int) error {
 	prefix, n := fmt.Sprintf("bench-%d", i), mode.claims(size)
 	if size.stored == 0 {
@@ -238,7 +245,8 @@ func (r *peerRun) measure(ctx context.Context, mode peerMode, size peerSize, i i
 			return err
 		}
 	}
-	// A peer that starts, or that gets the copies, serves this claim after all the others.
+	// A peer that starts, or that gets the copies, serves this claim after all the
+	// others.
 	if err := r.full.add(ctx, fmt.Sprintf("settle-%d", i), 1, 1, r.exist); err != nil {
 		return err
 	}
@@ -273,8 +281,8 @@ func (r *peerRun) sample(ctx context.Context, c *collection, mode peerMode, size
 	return nil
 }
 
-// fillPool creates the full pool, all of whose claims have their addresses. A peer would need many minutes for them: it allocates the first, and the
-// others are copies.
+// fillPool creates the full pool, all of whose claims have their addresses. A peer would
+// need many minutes for them: it allocates the first, and the others are copies.
 func (r *peerRun) fillPool(ctx context.Context) (err error) {
 	began := time.Now()
 	if r.full, err = r.newCollection(ctx, r.of); err != nil {
@@ -297,7 +305,8 @@ func (r *peerRun) fillPool(ctx context.Context) (err error) {
 	return nil
 }
 
-// peerLimits returns the limits of each peer. The limits that every peer keeps are those of the best.
+// peerLimits returns the limits of each peer. The limits that every peer keeps are those
+// of the best.
 func peerLimits() []limit {
 	var all []limit
 	for _, d := range duels {
@@ -333,7 +342,8 @@ func (b *bench) runPeer(ctx context.Context, mode peerMode) (err error) {
 	return err
 }
 
-// copyClaim stores copies of the only claim and its IPAddress until there are n, with names, UIDs and addresses of their own. They are written into etcd.
+// copyClaim stores copies of the only claim and its IPAddress until there are n, with
+// names, UIDs and addresses of their own. They are written into etcd.
 func (c *collection) copyClaim(ctx context.Context, prefix string, n int) error {
 	claim, err := c.onlyStored(ctx, c.storage())
 	if err != nil {
@@ -389,7 +399,8 @@ func (c *collection) onlyStored(ctx context.Context, prefix string) (*storedObje
 	return o, json.Unmarshal(found.Kvs[0].Value, o)
 }
 
-// claims returns how many claims a run has: few for an allocator that needs seconds for them.
+// claims returns how many claims a run has: few for an allocator that needs seconds for
+// them.
 func (m peerMode) claims(size peerSize) int {
 	if m.slow || m.path != "" && size.stored > 0 {
 		return max(50, 2*size.clients)

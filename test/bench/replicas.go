@@ -29,7 +29,8 @@ type arrangement struct {
 	prepare func(context.Context) error
 }
 
-// measureReplicas measures what it costs that several replicas answer, and that a call is passed on.
+// measureReplicas measures what it costs that several replicas answer, and that a call is
+// passed on.
 func measureReplicas(ctx context.Context, o options) ([]figure, error) {
 	several := slices.ContainsFunc([]string{withReplicas(replicas), withReplicas(replicas) + statusesWritten}, o.only.MatchString)
 	passedOn := o.only.MatchString(throughFollower)
@@ -88,7 +89,8 @@ func (b *bench) duel(ctx context.Context, o options, clients int, arrangements .
 	return figures, nil
 }
 
-// runOnly has the first n managers run, and no others: all of them anew, so that the API server has no connection from before.
+// runOnly has the first n managers run, and no others: all of them anew, so that the API
+// server has no connection from before.
 func (b *bench) runOnly(ctx context.Context, n int) error {
 	all := b.sandbox.Managers()
 	if err := end(ctx, all...); err != nil {

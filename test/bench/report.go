@@ -21,8 +21,8 @@ const (
 	coreTable
 )
 
-// figure is one line of a table and one element of the JSON list. Ratios are 0 where there is nothing to compare with, clients where
-// calls do not wait for each other.
+// figure is one line of a table and one element of the JSON list. Ratios are 0 where
+// there is nothing to compare with, clients where calls do not wait for each other.
 type figure struct {
 	table          table
 	Name           string  `json:"name"`
@@ -37,7 +37,8 @@ type figure struct {
 
 	CPU    map[string]float64 `json:"cpu_ms_per_op,omitempty"` // process ->
 	Others float64            `json:"others_cpu_percent,omitempty"`
-	// Counters of the API server, for each operation: allocated bytes of heap, and requests that change a stored object.
+	// Counters of the API server, for each operation: allocated bytes of heap, and
+	// requests that change a stored object.
 	Allocated float64 `json:"apiserver_allocated_bytes_per_op,omitempty"`
 	Writes    float64 `json:"api_writes_per_op,omitempty"`
 

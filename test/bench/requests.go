@@ -12,13 +12,15 @@ import (
 // requestCount matches a sample of the API server's counter of requests.
 var requestCount = regexp.MustCompile(`^apiserver_request_total\{([^}]*)\} (\S+)$`)
 
-// isWrite matches the labels of requests that change a stored object. A review of a token or of a right is a POST that stores nothing; a dry run has its own label.
+// isWrite matches the labels of requests that change a stored object. A review of a token
+// or of a right is a POST that stores nothing; a dry run has its own label.
 var (
 	isWrite  = regexp.MustCompile(`verb="(POST|PUT|PATCH|APPLY|DELETE)"`)
 	isReview = regexp.MustCompile(`group="auth(entication|orization)\.k8s\.io"|dry_run="All"`)
 )
 
-// apiServerCounters are counters of the API server since its start. Differences between two readings do not depend on the speed of the machine.
+// apiServerCounters are counters of the API server since its start. Differences between
+// two readings do not depend on the speed of the machine.
 type apiServerCounters struct {
 	allocated float64 // bytes of heap
 	writes    float64 // requests that change a stored object

@@ -15,16 +15,19 @@ import (
 const (
 	maxClients = 256
 	maxCreates = 60_000 // and warm-up, in a /16
-	// warmUp is how many objects each client creates before the clock runs: for connections, and caches of a new namespace.
+	// warmUp is how many objects each client creates before the clock runs: for
+	// connections, and caches of a new namespace.
 	warmUp = 2
 	// What -n says is for this many clients and more.
 	fullLoad = 4
-	// loops is the share of creates that the variants with deletion make: one takes far longer.
+	// loops is the share of creates that the variants with deletion make: one takes far
+	// longer.
 	loops = 10
-	// apart is the pause of a client between two creates, as people and controllers make one. With a pause, the allocator has no other create to share a
-	// write with.
+	// apart is the pause of a client between two creates, as people and controllers make
+	// one. With a pause, the allocator has no other create to share a write with.
 	apart = 30 * time.Millisecond
-	// statusesWritten follows the name of a variant where the time counts until all objects have their status.
+	// statusesWritten follows the name of a variant where the time counts until all
+	// objects have their status.
 	statusesWritten = ", statuses written"
 )
 
@@ -38,8 +41,8 @@ type variant struct {
 	baseline string        // name of the variant that it is compared with
 }
 
-// writes are what an allocator must write beside a create, in the order in which it does. Done by the clients, without an allocator, they
-// show what the machine leaves room for.
+// writes are what an allocator must write beside a create, in the order in which it does.
+// Done by the clients, without an allocator, they show what the machine leaves room for.
 type writes struct{ object, status bool }
 
 // String follows the name of the create.
@@ -202,12 +205,14 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	return measured, c.remove(ctx)
 }
 
-// warm lets each client create its first objects, and waits until nothing of them is under way any more.
+// warm lets each client create its first objects, and waits until nothing of them is
+// under way any more.
 func (c *collection) warm(ctx context.Context, clients int) error {
 	return c.add(ctx, "warm", clients, warmUp*clients, 0)
 }
 
-// add creates n objects beside those that exist already. Of claims it returns when all have their status.
+// add creates n objects beside those that exist already. Of claims it returns when all
+// have their status.
 func (c *collection) add(ctx context.Context, prefix string, clients, n, exist int) error {
 	bodies := c.bodies(prefix, n)
 	if _, err := timed(clients, n, 0, func(i int) error { return c.create(ctx, bodies[i]) }); err != nil || !c.hasPool {
@@ -216,7 +221,8 @@ func (c *collection) add(ctx context.Context, prefix string, clients, n, exist i
 	return c.awaitReady(ctx, exist+n)
 }
 
-// createAll creates n objects beside those that exist already. Of claims a second sample says when all had their status.
+// createAll creates n objects beside those that exist already. Of claims a second sample
+// says when all had their status.
 func (c *collection) createAll(ctx context.Context, v *variant, clients, n, exist int) ([]sample, error) {
 	name, bodies := v.name, c.bodies("bench", n)
 	start := time.Now()
@@ -292,7 +298,8 @@ func (c *collection) createAndDelete(ctx context.Context, name string, clients, 
 	return measured, group.Wait()
 }
 
-// timed calls do for 0 to n-1 from a number of clients, each with a pause after a call, and returns the duration of each call. It stops at the first error.
+// timed calls do for 0 to n-1 from a number of clients, each with a pause after a call,
+// and returns the duration of each call. It stops at the first error.
 func timed(clients, n int, pause time.Duration, do func(i int) error) ([]time.Duration, error) {
 	var next atomic.Int64
 	var group errgroup.Group
@@ -318,7 +325,8 @@ func sampleOf(name string, calls []time.Duration, all time.Duration) sample {
 	return sample{name: name, n: len(calls), p50: quantile(calls, 0.50), p99: quantile(calls, 0.99), perSecond: float64(len(calls)) / all.Seconds()}
 }
 
-// quantile is the smallest value with at least the share q of all at or below it. It sorts them.
+// quantile is the smallest value with at least the share q of all at or below it. It
+// sorts them.
 func quantile[T cmp.Ordered](values []T, q float64) T {
 	slices.Sort(values)
 	return values[min(len(values)-1, int(q*float64(len(values))))]

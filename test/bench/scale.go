@@ -122,7 +122,8 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 	return figures, nil
 }
 
-// startAll starts all managers, of which none runs, and measures the time until a create would be granted addresses: a dry run changes nothing.
+// startAll starts all managers, of which none runs, and measures the time until a create
+// would be granted addresses: a dry run changes nothing.
 func (b *bench) startAll(ctx context.Context, s stock, model *v1alpha1.IPAllocation) (figure, error) {
 	before, began := b.readCPU(), time.Now()
 	for _, m := range b.sandbox.Managers() {
@@ -178,7 +179,8 @@ func (b *bench) footprints(ctx context.Context) (map[string]footprint, error) {
 	return all, nil
 }
 
-// idle is the share of one CPU below which a manager has nothing to do but renew the journal.
+// idle is the share of one CPU below which a manager has nothing to do but renew the
+// journal.
 const idle = 0.05
 
 // rest waits until the managers have nothing to do.
@@ -261,7 +263,8 @@ func (c *collection) takeOver(ctx context.Context, s stock) (grant, fence sample
 	return grant, sample{name: s.fenceToServing(), p50: took, cpu: used}, revive(ctx, leader)
 }
 
-// lastTakeOver reads from a manager's log how long it took from the fence until it served.
+// lastTakeOver reads from a manager's log how long it took from the fence until it
+// served.
 func lastTakeOver(m *sandbox.Manager) (took time.Duration, err error) {
 	log, err := os.Open(m.LogPath())
 	if err != nil {

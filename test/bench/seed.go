@@ -38,7 +38,8 @@ func (s stock) String() string {
 
 func (s stock) poolName(i int) string { return fmt.Sprintf("pool-%04d", i) }
 
-// block is the network of a pool: with room for twice as many, beside that of the one before.
+// block is the network of a pool: with room for twice as many, beside that of the one
+// before.
 func (s stock) block(i int) netip.Prefix {
 	bits := 32
 	for 1<<(32-bits) < 2*s.each {
@@ -58,7 +59,8 @@ func nth(a netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// createPools has the managers make the pools, and one allocation: the first address of the first pool.
+// createPools has the managers make the pools, and one allocation: the first address of
+// the first pool.
 func (b *bench) createPools(ctx context.Context, s stock) (*v1alpha1.IPAllocation, error) {
 	if err := b.setup.Create(ctx, (&collection{namespace: stockNamespace}).namespaceObject()); err != nil {
 		return nil, err
@@ -98,8 +100,9 @@ func (b *bench) createPools(ctx context.Context, s stock) (*v1alpha1.IPAllocatio
 	})
 }
 
-// seed stores copies of an allocation until there are as many as the stock says. They are what the managers would have stored, and are
-// written into etcd as the API server would have: through it, the same would take a quarter of an hour. No manager may run.
+// seed stores copies of an allocation until there are as many as the stock says. They are
+// what the managers would have stored, and are written into etcd as the API server would
+// have: through it, the same would take a quarter of an hour. No manager may run.
 func (b *bench) seed(ctx context.Context, s stock, first *v1alpha1.IPAllocation) error {
 	key := func(name string) string { return storage + "ipallocations/" + stockNamespace + "/" + name }
 	model, err := get(ctx, b.etcd, key(first.Name))
@@ -133,7 +136,8 @@ func (b *bench) seed(ctx context.Context, s stock, first *v1alpha1.IPAllocation)
 	return writes.Wait()
 }
 
-// digested waits until the API server's own cache has what etcd has, which takes it most of a minute for the largest stock.
+// digested waits until the API server's own cache has what etcd has, which takes it most
+// of a minute for the largest stock.
 func (b *bench) digested(ctx context.Context, revision int64) error {
 	c := &collection{subject: alloc, namespace: stockNamespace}
 	return await(ctx, func(ctx context.Context) error {

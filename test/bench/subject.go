@@ -23,16 +23,19 @@ type subject struct {
 	name                       string // in the figures
 	apiVersion, kind, resource string
 	spec                       string // JSON
-	// gives is what stands in the answer to a create; "" where the API server adds nothing.
+	// gives is what stands in the answer to a create; "" where the API server adds
+	// nothing.
 	gives string
 	// copies names the CRD that it is served like, for one that only this program has.
 	copies string
 	// idle is the path of the mutating webhook that this program has for it; "" for none.
 	idle string
-	// another is the object that a client writes beside it, status what it writes into it (JSON), to do what an allocator does; see writes.
+	// another is the object that a client writes beside it, status what it writes into it
+	// (JSON), to do what an allocator does; see writes.
 	another *subject
 	status  string
-	// hasPool is for claims: they want a pool, become Ready after the answer, and go some time after their deletion.
+	// hasPool is for claims: they want a pool, become Ready after the answer, and go some
+	// time after their deletion.
 	hasPool       bool
 	clusterScoped bool
 }

@@ -23,7 +23,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// tenantGroup is TenantClusters of one manager: some with control planes of their own, the others at an address where nobody answers.
+// tenantGroup is TenantClusters of one manager: some with control planes of their own,
+// the others at an address where nobody answers.
 type tenantGroup struct {
 	all, real int
 }
@@ -38,7 +39,8 @@ func (g tenantGroup) rest() string {
 	return fmt.Sprintf("calls at rest, %d tenants of which %d answer", g.all, g.real)
 }
 
-// restAfter is how long the tenants that do not answer have been away when calls are counted, restTime for how long that is.
+// restAfter is how long the tenants that do not answer have been away when calls are
+// counted, restTime for how long that is.
 const (
 	restAfter = 90 * time.Second
 	restTime  = time.Minute
@@ -135,7 +137,8 @@ func pause(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// createTenants stores a pool, a provider and its tenants, and returns when all have their addresses.
+// createTenants stores a pool, a provider and its tenants, and returns when all have
+// their addresses.
 func (b *bench) createTenants(ctx context.Context, n int) ([]*v1alpha1.TenantCluster, error) {
 	pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "tenants"}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.128.0.0/16"}}
 	provider := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "tenants"}, Spec: v1alpha1.ProviderConfigSpec{
@@ -190,7 +193,8 @@ func nobody() (*rest.Config, error) {
 	return &rest.Config{Host: "https://127.0.0.1:9", TLSClientConfig: rest.TLSClientConfig{CAData: authority.PEM, CertData: certificate, KeyData: key}}, nil
 }
 
-// grow uses up what a tenant has, and says how long one more Service takes from its creation to its address.
+// grow uses up what a tenant has, and says how long one more Service takes from its
+// creation to its address.
 func grow(ctx context.Context, p *plane.Plane) (time.Duration, error) {
 	var took time.Duration
 	for i := range 3 {
@@ -212,7 +216,8 @@ func addressed(ctx context.Context, p *plane.Plane, s *corev1.Service) error {
 	return err
 }
 
-// counted is calls of the manager to the API server of the management cluster, those among them that write whole objects, as the journal.
+// counted is calls of the manager to the API server of the management cluster, those
+// among them that write whole objects, as the journal.
 type counted struct{ all, writes float64 }
 
 // calls reads what the manager's client has counted.

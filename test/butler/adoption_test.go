@@ -18,7 +18,8 @@ import (
 
 const earlierSince = 1_700_000_000
 
-// earlier gives a stored allocation the status that an earlier allocator wrote: its only record of the range.
+// earlier gives a stored allocation the status that an earlier allocator wrote: its only
+// record of the range.
 func earlier(t *testing.T, c client.Client, a *v1alpha1.IPAllocation, first, last string) {
 	t.Helper()
 	at := metav1.Unix(earlierSince, 0)
@@ -32,7 +33,8 @@ func earlier(t *testing.T, c client.Client, a *v1alpha1.IPAllocation, first, las
 	}
 }
 
-// What is stored while no manager runs counts when one starts. The subtests are steps on one control plane.
+// What is stored while no manager runs counts when one starts. The subtests are steps on
+// one control plane.
 func TestAdoption(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -45,7 +47,8 @@ func TestAdoption(t *testing.T) {
 		return fmt.Sprintf("10.50.%d.%d-10.50.%d.%d", 8*i/256, 8*i%256, 8*i/256, 8*i%256+4)
 	}
 
-	// An earlier allocator has left 200 ranges of five, with gaps of three, in status alone.
+	// An earlier allocator has left 200 ranges of five, with gaps of three, in status
+	// alone.
 	suite.Create(t, c, domainPool(adopted, "10.50.0.0/20"))
 	for i := range 200 {
 		a := claim(adopted, fmt.Sprintf("old-%03d", i), 5)
@@ -119,7 +122,8 @@ func TestAdoption(t *testing.T) {
 
 	t.Run("adopted_addresses_are_not_allocated", func(t *testing.T) {
 		first, between := claim(adopted, "next", 4), claim(adopted, "between", 3)
-		// The first start among objects grants nothing for the life of a grant: a journal may have been lost.
+		// The first start among objects grants nothing for the life of a grant: a journal
+		// may have been lost.
 		suite.Eventually(t, 2*grantLife, func(ctx context.Context) error { return c.Create(ctx, first) })
 		suite.Create(t, c, between)
 		if addressesOf(first) != "10.50.6.61-10.50.6.64" || addressesOf(between) != "10.50.0.5-10.50.0.7" {

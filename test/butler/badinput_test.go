@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// post sends bytes as a create, once, and returns what the API server says to them. The resource is "plural", or "plural@version".
+// post sends bytes as a create, once, and returns what the API server says to them. The
+// resource is "plural", or "plural@version".
 func post(ctx context.Context, resource, namespace string, body []byte) error {
 	config := cluster.Config()
 	c, err := rest.HTTPClientFor(config)
@@ -55,7 +56,8 @@ func post(ctx context.Context, resource, namespace string, body []byte) error {
 
 const v1alpha1Header = "apiVersion: butler.butlerlabs.dev/v1alpha1\nkind: "
 
-// bad is what is wrong with an object that is right otherwise: YAML laid over it, where null takes a field away.
+// bad is what is wrong with an object that is right otherwise: YAML laid over it, where
+// null takes a field away.
 type bad struct {
 	over string
 	code int32

@@ -16,10 +16,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// slowPool is a pool of 256 addresses that chooses ranges as the policy is described: the smallest free run that is large enough, the lowest of equals.
+// slowPool is a pool of 256 addresses that chooses ranges as the policy is described: the
+// smallest free run that is large enough, the lowest of equals.
 type slowPool [256]bool
 
-// choose returns the first address of the range for n addresses; false if no run is large enough.
+// choose returns the first address of the range for n addresses; false if no run is large
+// enough.
 func (p *slowPool) choose(n int) (first int, ok bool) {
 	best := len(p) + 1
 	for begin := 0; begin < len(p); begin++ {
@@ -41,7 +43,8 @@ func (p *slowPool) set(first, n int, owned bool) {
 	}
 }
 
-// Random creates and deletes get the ranges that a slow implementation of best fit chooses, also those whose range was in the journal before.
+// Random creates and deletes get the ranges that a slow implementation of best fit
+// chooses, also those whose range was in the journal before.
 func TestBestFit_EqualsASlowImplementation(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, domainPool(ns, "10.81.0.0/24"))
@@ -95,7 +98,8 @@ func TestBestFit_EqualsASlowImplementation(t *testing.T) {
 	}
 }
 
-// Pools of 1 to 32 addresses fill to the last address, although creates fail after their admission.
+// Pools of 1 to 32 addresses fill to the last address, although creates fail after their
+// admission.
 func TestSmallPools_FillToTheLastAddress(t *testing.T) {
 	suite.SkipShort(t)
 	ns := namespace(t)

@@ -68,7 +68,8 @@ func TestConcurrentCreates_ThousandAddresses(t *testing.T) {
 	}
 }
 
-// refused has a policy refuse operations on allocations that have the labels, once the API server has compiled it.
+// refused has a policy refuse operations on allocations that have the labels, once the
+// API server has compiled it.
 func refused(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string) {
 	t.Helper()
 	labels = map[string]string{"refuse": name}

@@ -139,7 +139,8 @@ func TestIPAllocation_RightAfterItsPoolGrew(t *testing.T) {
 	}
 }
 
-// update writes a pool's spec onto whatever version is stored: the manager writes to pools too.
+// update writes a pool's spec onto whatever version is stored: the manager writes to
+// pools too.
 func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOption) error {
 	t.Helper()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -152,7 +153,8 @@ func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOptio
 	})
 }
 
-// Else who may create claims in one namespace could have the addresses of all others, and of every pool to come.
+// Else who may create claims in one namespace could have the addresses of all others, and
+// of every pool to come.
 func TestIPAllocation_BeforeItsPoolOwnsNothing(t *testing.T) {
 	ns, own := namespace(t), suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, pool(ns, "10.39.0.0/28"), pinned(ns, "seen", "10.39.0.15-10.39.0.15"))
@@ -252,7 +254,8 @@ func TestIPAllocation_ReservedRangeIsNotOwned(t *testing.T) {
 	says(t, suite.Soon, a, "is owned")
 }
 
-// A backup is restored kind by kind: what claims of before name is theirs as soon as their pool is there, whoever asks that for some.
+// A backup is restored kind by kind: what claims of before name is theirs as soon as
+// their pool is there, whoever asks that for some.
 func TestIPAllocation_PinnedBeforeItsPoolIsServedFirst(t *testing.T) {
 	ns := namespace(t)
 	early := pinned(ns, "early", "10.90.0.0-10.90.0.3")
@@ -315,7 +318,8 @@ func TestGrant_OfAFailedCreateIsNamedInTheDenial(t *testing.T) {
 	})
 }
 
-// A create of a name that exists is denied as the API server would deny it, and costs no grant; the next create after the deletion is served at once.
+// A create of a name that exists is denied as the API server would deny it, and costs no
+// grant; the next create after the deletion is served at once.
 func TestCreate_OfANameThatExistsLeavesNoGrant(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.58.0.0/24"))

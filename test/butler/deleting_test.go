@@ -16,8 +16,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A pool with a deletionTimestamp stays until its claims are gone, and they keep their addresses until then: every rule on updates of pools holds for
-// such a pool too. What takes nothing from anybody passes, whether a manager runs or not.
+// A pool with a deletionTimestamp stays until its claims are gone, and they keep their
+// addresses until then: every rule on updates of pools holds for such a pool too. What
+// takes nothing from anybody passes, whether a manager runs or not.
 func TestNetworkPool_BeingDeleted(t *testing.T) {
 	t.Parallel()
 	own, c := suite.StartSandbox(t, sandbox.Options{})

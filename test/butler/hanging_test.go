@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Somebody's webhook answers nothing: for one namespace, then for many. The claims there have no status; those of other namespaces do.
+// Somebody's webhook answers nothing: for one namespace, then for many. The claims there
+// have no status; those of other namespaces do.
 func TestHangingWrites_DelayNoOtherNamespace(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()

@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The address of a Service is not allocated without --tenants either, and the pool says which Service has it.
+// The address of a Service is not allocated without --tenants either, and the pool says
+// which Service has it.
 func TestInUse_WithoutTenants(t *testing.T) {
 	ns := namespace(t)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}, Spec: corev1.ServiceSpec{

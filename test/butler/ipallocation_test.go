@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// alone makes a namespace for a test that measures times, or counts writes, and runs beside no other.
+// alone makes a namespace for a test that measures times, or counts writes, and runs
+// beside no other.
 func alone(t *testing.T) string {
 	t.Helper()
 	suite.SkipShort(t)
@@ -42,7 +43,8 @@ func isReady(a *v1alpha1.IPAllocation) bool {
 	return meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-// readyWith waits until an allocation is Ready with these addresses, any where want is "".
+// readyWith waits until an allocation is Ready with these addresses, any where want is
+// "".
 func readyWith(t *testing.T, c client.Reader, a *v1alpha1.IPAllocation, want string) {
 	t.Helper()
 	suite.AwaitObject(t, c, a, func(a *v1alpha1.IPAllocation) string {
@@ -53,7 +55,8 @@ func readyWith(t *testing.T, c client.Reader, a *v1alpha1.IPAllocation, want str
 	})
 }
 
-// unready waits until condition Ready of an allocation is False for a reason and says this, and gives the phase.
+// unready waits until condition Ready of an allocation is False for a reason and says
+// this, and gives the phase.
 func unready(t *testing.T, c client.Reader, a *v1alpha1.IPAllocation, reason, part string) v1alpha1.IPAllocationPhase {
 	t.Helper()
 	suite.AwaitObject(t, c, a, func(a *v1alpha1.IPAllocation) string {
@@ -92,7 +95,8 @@ func counts(t *testing.T, c client.Reader, namespace string, want int, is func(*
 
 func anyAllocation(*v1alpha1.IPAllocation) bool { return true }
 
-// createLater stores an allocation with a later creationTimestamp than another's, which has whole seconds only.
+// createLater stores an allocation with a later creationTimestamp than another's, which
+// has whole seconds only.
 func createLater(t *testing.T, c client.Client, than, a *v1alpha1.IPAllocation) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
@@ -156,7 +160,8 @@ func TestIPAllocation_ReadyWithinASecondByOneWrite(t *testing.T) {
 	}
 }
 
-// writesUntil counts the updates of an allocation from the version given until it is done.
+// writesUntil counts the updates of an allocation from the version given until it is
+// done.
 func writesUntil(t *testing.T, a *v1alpha1.IPAllocation, done func(*v1alpha1.IPAllocation) bool) (n int) {
 	t.Helper()
 	w, err := admin.Watch(t.Context(), &v1alpha1.IPAllocationList{}, client.InNamespace(a.Namespace), client.MatchingFields{"metadata.name": a.Name},

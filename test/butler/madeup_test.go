@@ -54,7 +54,8 @@ func updateReview(t *testing.T, old, o *unstructured.Unstructured, dryRun bool) 
 	return body
 }
 
-// poolKinds have one address each, that a claim takes and an update removes. %[1]s is the namespace.
+// poolKinds have one address each, that a claim takes and an update removes. %[1]s is the
+// namespace.
 var poolKinds = map[string]struct{ path, pool, claim, without, invalid, full string }{
 	"NetworkPool": {
 		"/validate-butler-butlerlabs-dev-v1alpha1-networkpool",

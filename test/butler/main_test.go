@@ -17,7 +17,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// grantLife is how long a grant stays open whose object is not seen: the least that the manager takes.
+// grantLife is how long a grant stays open whose object is not seen: the least that the
+// manager takes.
 const grantLife = 45 * time.Second
 
 // One control plane with one manager serves the whole package.
@@ -62,7 +63,8 @@ func pool(namespace, cidr string, ranges ...string) *v1alpha1.NetworkPool {
 	return p
 }
 
-// claim is an IPAllocation of the pool named "pool". With a name that ends in a dash the API server completes it.
+// claim is an IPAllocation of the pool named "pool". With a name that ends in a dash the
+// API server completes it.
 func claim(namespace, name string, count int32) *v1alpha1.IPAllocation {
 	a := &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -97,7 +99,8 @@ func addressesOf(a *v1alpha1.IPAllocation) string {
 	return a.Spec.PinnedRange.StartAddress + "-" + a.Spec.PinnedRange.EndAddress
 }
 
-// canGive waits until one claim could have count addresses of a pool in one piece. Nobody then holds them, no open grant either.
+// canGive waits until one claim could have count addresses of a pool in one piece. Nobody
+// then holds them, no open grant either.
 func canGive(t *testing.T, within time.Duration, namespace string, count int32) {
 	t.Helper()
 	suite.Eventually(t, within, func(ctx context.Context) error {
@@ -121,7 +124,8 @@ func journalEntries(t *testing.T) []journal.Entry {
 	return v.Entries
 }
 
-// byMany calls do for 0 to n-1 from a number of goroutines and returns the errors, by number.
+// byMany calls do for 0 to n-1 from a number of goroutines and returns the errors, by
+// number.
 func byMany(clients, n int, do func(i int) error) []error {
 	errs := make([]error, n)
 	next := make(chan int)

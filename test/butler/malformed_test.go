@@ -24,8 +24,9 @@ import (
 	"butlerlabs.dev/ipam/webhooks"
 )
 
-// review is an AdmissionReview as the API server would send it for a claim on a pool that does not exist, so that whatever a change
-// to its bytes turns it into, it can be granted nothing.
+// review is an AdmissionReview as the API server would send it for a claim on a pool that
+// does not exist, so that whatever a change to its bytes turns it into, it can be granted
+// nothing.
 func review(namespace string) string {
 	return fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","operation":"CREATE","namespace":%q,"name":"a",
 "kind":{"group":"butler.butlerlabs.dev","version":"v1alpha1","kind":"IPAllocation"},
@@ -56,7 +57,8 @@ func port(t *testing.T) func(path string, body []byte) (int, []byte) {
 	}
 }
 
-// saysNo tells whether an answer is a clear one: an HTTP error with a text, or a review that does not allow, and says why.
+// saysNo tells whether an answer is a clear one: an HTTP error with a text, or a review
+// that does not allow, and says why.
 func saysNo(code int, text []byte) error {
 	if code >= 400 && code < 500 && len(bytes.TrimSpace(text)) > 0 {
 		return nil

@@ -89,7 +89,8 @@ func TestNetworkPool_Status(t *testing.T) {
 	}
 }
 
-// In a namespace that is being deleted no webhook denies the deletion of a pool, and its finalizer keeps it.
+// In a namespace that is being deleted no webhook denies the deletion of a pool, and its
+// finalizer keeps it.
 func TestNetworkPool_StaysForItsLastOwner(t *testing.T) {
 	ns := alone(t)
 	p, a, blocker := halfPool(ns), claim(ns, "owner", 8), claim(ns, "blocker", 1)

@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// owners are the entries of managedFields of an allocation that is Ready: manager, operation and subresource of each.
+// owners are the entries of managedFields of an allocation that is Ready: manager,
+// operation and subresource of each.
 func owners(t *testing.T, ns, name string) string {
 	t.Helper()
 	var entries []string
@@ -51,7 +52,8 @@ func TestIPAllocation_ManagedFieldsOfApply(t *testing.T) {
 	}
 }
 
-// The writes of the status bring nothing else with them: what they leave out was not taken away.
+// The writes of the status bring nothing else with them: what they leave out was not
+// taken away.
 func TestIPAllocation_ManagedFieldsAfterStatusWrites(t *testing.T) {
 	ns := namespace(t)
 	apply := func(manifest string) {
@@ -86,7 +88,9 @@ func TestIPAllocation_ManagedFieldsAfterStatusWrites(t *testing.T) {
 			finalizer = v1alpha1.FinalizerNetworkPool
 		}
 		want := fmt.Sprintf("mine  mine  [%q] ", finalizer)
-		// An apply that gives up all finalizers that it owned also removes the one that the webhook added at create: no manager owns that one. The reconciler adds it again.
+		// An apply that gives up all finalizers that it owned also removes the one that
+		// the webhook added at create: no manager owns that one. The reconciler adds it
+		// again.
 		suite.Eventually(t, suite.Soon, func(context.Context) error {
 			text, _ := suite.Kubectl(t, cluster, "", "get", object, "-n", ns, "-o=jsonpath="+fields)
 			if text != want {

@@ -125,7 +125,8 @@ func TestWithoutWebhooks(t *testing.T) {
 	}
 }
 
-// ownersWithoutOffer changes the pool of an owner. The owner stays Ready, and its conditions and events report the missing offer as long as it lasts.
+// ownersWithoutOffer changes the pool of an owner. The owner stays Ready, and its
+// conditions and events report the missing offer as long as it lasts.
 func ownersWithoutOffer(t *testing.T, c client.Client, k suite.Kind) {
 	ns := suite.CreateNamespace(t, c)
 	pool, owner := k.Pool(ns, "10.0.0.1", "10.0.0.9"), k.Claim(ns, "owner", "")
@@ -152,8 +153,9 @@ func poolName(pool client.Object) string {
 	return "pool " + strings.TrimPrefix(pool.GetNamespace()+"/"+pool.GetName(), "/")
 }
 
-// notOffered waits until an owner is Ready with this reason and message of condition NotOffered, "" for no condition, and has an event with the message.
-// The status of an IPClaim has no conditions.
+// notOffered waits until an owner is Ready with this reason and message of condition
+// NotOffered, "" for no condition, and has an event with the message. The status of an
+// IPClaim has no conditions.
 func notOffered(t *testing.T, c client.Client, k suite.Kind, owner client.Object, reason, message string) {
 	t.Helper()
 	suite.AwaitObject(t, c, owner, func(o client.Object) string {

@@ -110,7 +110,8 @@ func TestRelease_ThreeHundredAtOnce(t *testing.T) {
 	})
 }
 
-// fullRecord is a pool whose record has no room, with an allocation that waits for its release to be recorded.
+// fullRecord is a pool whose record has no room, with an allocation that waits for its
+// release to be recorded.
 func fullRecord(t *testing.T, ns string) (*v1alpha1.NetworkPool, *v1alpha1.IPAllocation) {
 	t.Helper()
 	p, a := coolingPool(ns, "10.42.0.0/20", time.Hour), claim(ns, "waits", 1)

@@ -47,7 +47,8 @@ func again(t *testing.T, p *sandbox.Process) {
 	begin(t, p)
 }
 
-// versions is what is stored of the allocations of a namespace: name -> resourceVersion and range.
+// versions is what is stored of the allocations of a namespace: name -> resourceVersion
+// and range.
 func versions(t *testing.T, c client.Reader, namespace string) map[string]string {
 	t.Helper()
 	var list v1alpha1.IPAllocationList
@@ -136,8 +137,9 @@ func TestRestart_ChangesNothing(t *testing.T) {
 	}
 }
 
-// What was stored since a backup of etcd has never been, and what was deleted since is there. The managers run all the time, and nothing notifies them:
-// a watch is silent until the resourceVersion has passed the one that they know.
+// What was stored since a backup of etcd has never been, and what was deleted since is
+// there. The managers run all the time, and nothing notifies them: a watch is silent
+// until the resourceVersion has passed the one that they know.
 func TestRestore_EtcdFromABackup(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()

@@ -12,7 +12,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks"
 )
 
-// Of each kind there are more connections than calls may be at work, and of all more than the manager keeps.
+// Of each kind there are more connections than calls may be at work, and of all more than
+// the manager keeps.
 func TestSlowConnections_FailNoCreate(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.47.0.0/24"))
@@ -48,7 +49,8 @@ func TestSlowConnections_FailNoCreate(t *testing.T) {
 	}
 }
 
-// slowly opens a connection to the manager, and sends the beginning of a request; nothing of TLS where that is empty.
+// slowly opens a connection to the manager, and sends the beginning of a request; nothing
+// of TLS where that is empty.
 func slowly(sent string) (net.Conn, error) {
 	address := cluster.Managers()[0].WebhookAddress
 	if sent == "" {

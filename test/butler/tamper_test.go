@@ -20,7 +20,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// callAfterwards has the API server call a mutating webhook after the allocator's, for an operation on a resource in one namespace.
+// callAfterwards has the API server call a mutating webhook after the allocator's, for an
+// operation on a resource in one namespace.
 func callAfterwards(t *testing.T, namespace string, operation admissionregistrationv1.OperationType, resource string,
 	answer func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	t.Helper()
@@ -28,7 +29,8 @@ func callAfterwards(t *testing.T, namespace string, operation admissionregistrat
 		suite.RulesFor([]admissionregistrationv1.OperationType{operation}, resource, "butler.butlerlabs.dev"))
 }
 
-// A mutating webhook is sent the body of such a write as it is, and may go by what is not in it.
+// A mutating webhook is sent the body of such a write as it is, and may go by what is not
+// in it.
 func TestStatus_WrittenUnderStrictValidation(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.29.0.0/24"))

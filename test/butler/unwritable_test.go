@@ -18,14 +18,16 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// unreachable has the API server call a webhook that is not there before a write to allocations that have the labels: nobody can tell of such a write
-// that it is not stored. The function removes it.
+// unreachable has the API server call a webhook that is not there before a write to
+// allocations that have the labels: nobody can tell of such a write that it is not
+// stored. The function removes it.
 func unreachable(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
 	return asked(t, name, "ipallocations", admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")}, operations...)
 }
 
-// reluctant has a webhook refuse updates of allocations that have the labels, or of their statuses, after a while and with this code.
+// reluctant has a webhook refuse updates of allocations that have the labels, or of their
+// statuses, after a while and with this code.
 func reluctant(t *testing.T, name, resource string, takes time.Duration, code int32) (labels map[string]string, end func()) {
 	t.Helper()
 	return asked(t, name, resource, suite.DenyingWebhook(t, code, func(ctx context.Context) {
@@ -36,7 +38,8 @@ func reluctant(t *testing.T, name, resource string, takes time.Duration, code in
 	}), admissionregistrationv1.Update)
 }
 
-// asked has the API server ask a webhook before a write to allocations that have the labels. The function removes it.
+// asked has the API server ask a webhook before a write to allocations that have the
+// labels. The function removes it.
 func asked(t *testing.T, name, resource string, at admissionregistrationv1.WebhookClientConfig, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
 	hook := suite.RegisterWebhook(t, admin, name, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", name), suite.RulesFor(operations, resource, "butler.butlerlabs.dev"))
@@ -115,7 +118,8 @@ func TestDeniedWrite_ByAPolicy(t *testing.T) {
 	says(t, 2*time.Minute, a, "4 IPs allocated")
 }
 
-// The refusal is as good where it takes a while, as that of a webhook does which asks others first, and where its code says something else.
+// The refusal is as good where it takes a while, as that of a webhook does which asks
+// others first, and where its code says something else.
 func TestDeniedWrite_ByAWebhook(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -151,7 +155,8 @@ func TestDeniedWrite_ByAWebhook(t *testing.T) {
 	}
 }
 
-// Nothing but the status is missing, and nothing changes the object any more that would have it looked at.
+// Nothing but the status is missing, and nothing changes the object any more that would
+// have it looked at.
 func TestDeniedWrite_StatusIsWrittenLater(t *testing.T) {
 	ns := namespace(t)
 	labels, end := reluctant(t, ns, "ipallocations/status", 0, http.StatusConflict)
@@ -171,7 +176,8 @@ func TestDeniedWrite_StatusIsWrittenLater(t *testing.T) {
 	says(t, time.Minute, a, "1 IP allocated")
 }
 
-// Each look at the claims of a pool takes some seconds at most: what comes last would never have its turn.
+// Each look at the claims of a pool takes some seconds at most: what comes last would
+// never have its turn.
 func TestDeniedWrite_SlowDenialDelaysNoOtherClaim(t *testing.T) {
 	suite.SkipShort(t)
 	ns := namespace(t)

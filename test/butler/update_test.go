@@ -196,7 +196,8 @@ func TestIPAllocation_DryRunsTakeNothing(t *testing.T) {
 	suite.Create(t, admin, claim(ns, "all", 16))
 }
 
-// Whether a claim may have what it names before its pool is there is looked at when that comes, whatever its author says of where it has it from.
+// Whether a claim may have what it names before its pool is there is looked at when that
+// comes, whatever its author says of where it has it from.
 func TestIPAllocation_OriginWrittenByHand(t *testing.T) {
 	for name, tc := range map[string]struct{ addresses, says string }{
 		"reserved": {"10.38.0.1-10.38.0.2", "is reserved"},

@@ -14,8 +14,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// recovery is how long a manager may take, once a fault is over, to be among those that are called again: its readiness is probed every
-// few seconds.
+// recovery is how long a manager may take, once a fault is over, to be among those that
+// are called again: its readiness is probed every few seconds.
 const recovery = 5 * time.Second
 
 // adversary does its deeds to what a run stands on.
@@ -71,7 +71,8 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 	}
 }
 
-// fell takes down that a manager, by name, answers no more. It refuses where that would be the last and creates are not to fail.
+// fell takes down that a manager, by name, answers no more. It refuses where that would
+// be the last and creates are not to fail.
 func (a *adversary) fell(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,7 +86,8 @@ func (a *adversary) fell(name string) bool {
 	return true
 }
 
-// raise takes down that nothing keeps a manager from answering any more, once it had time to.
+// raise takes down that nothing keeps a manager from answering any more, once it had time
+// to.
 func (a *adversary) raise(name string) {
 	if name == "" {
 		return
@@ -207,8 +209,8 @@ func end(p *sandbox.Process) error {
 	}
 }
 
-// start starts a process that has ended, and waits until it serves or has ended again: a manager may need what suffers too. Whether it
-// serves in the end is seen then.
+// start starts a process that has ended, and waits until it serves or has ended again: a
+// manager may need what suffers too. Whether it serves in the end is seen then.
 func start(ctx context.Context, p *sandbox.Process) error {
 	if err := p.Start(); err != nil {
 		return err
@@ -219,8 +221,9 @@ func start(ctx context.Context, p *sandbox.Process) error {
 	return nil
 }
 
-// toLinks has a manager's links meet a condition: the one to the API server, those between it and its peers in both directions, or all.
-// What the API server sends to it arrives in any case: a manager that is asked and can ask nobody is the harder one.
+// toLinks has a manager's links meet a condition: the one to the API server, those
+// between it and its peers in both directions, or all. What the API server sends to it
+// arrives in any case: a manager that is asked and can ask nobody is the harder one.
 func (a *adversary) toLinks(m *sandbox.Manager, apiServer, peers bool, how string, c sandbox.Condition) harm {
 	set := func(c sandbox.Condition) func(context.Context) error {
 		return func(context.Context) error {
@@ -262,7 +265,8 @@ func (a *adversary) toOther(d deed) harm {
 	return h
 }
 
-// restartAll ends one manager after the other in good order, and goes on when it serves again, as a Deployment does.
+// restartAll ends one manager after the other in good order, and goes on when it serves
+// again, as a Deployment does.
 func (a *adversary) restartAll(ctx context.Context) error {
 	for _, m := range a.managers {
 		suffers := a.suffers(m.Name())
@@ -313,7 +317,8 @@ func (a *adversary) cutPower(context.Context) (err error) {
 	return err
 }
 
-// restorePower starts everything at once: what needs another that is not there yet waits for it.
+// restorePower starts everything at once: what needs another that is not there yet waits
+// for it.
 func (a *adversary) restorePower(ctx context.Context) error {
 	var started errgroup.Group
 	for _, p := range a.everything() {

@@ -21,8 +21,8 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// addresses are what an object has: the range of an allocation, the address of a claim, or those of a ProxyVIP, IPv4 first. A place that is not taken is not
-// valid.
+// addresses are what an object has: the range of an allocation, the address of a claim,
+// or those of a ProxyVIP, IPv4 first. A place that is not taken is not valid.
 type addresses [2]allocator.Range
 
 // all are those that are valid.
@@ -128,13 +128,15 @@ func stateOf(o client.Object) (ready, flagged bool) {
 	return false, false
 }
 
-// waits reports whether a claim was granted nothing yet: it carries no token, and is not Ready. It may name addresses.
+// waits reports whether a claim was granted nothing yet: it carries no token, and is not
+// Ready. It may name addresses.
 func waits(o client.Object) bool {
 	ready, _ := stateOf(o)
 	return !ready && o.GetAnnotations()[butlerv1.AnnotationGrant] == ""
 }
 
-// whole tells whether a claim carries all of an answer: every address, the token and, where it has one, the finalizer.
+// whole tells whether a claim carries all of an answer: every address, the token and,
+// where it has one, the finalizer.
 func whole(o client.Object) bool {
 	if o.GetAnnotations()[butlerv1.AnnotationGrant] == "" {
 		return false
@@ -151,7 +153,8 @@ func whole(o client.Object) bool {
 	return true
 }
 
-// vipPool is the ProxyIPPool of the run. Its IPv4 part lies in those of the shared NetworkPools.
+// vipPool is the ProxyIPPool of the run. Its IPv4 part lies in those of the shared
+// NetworkPools.
 const vipPool = "vips"
 
 var vipNetworks = []string{"10.0.4.0/23", "fd00:c4a0::/118"}
@@ -167,7 +170,8 @@ func offered(at netip.Addr) bool {
 	return false
 }
 
-// askVIP is a new ProxyVIP: any address of one family or of both, one of its own choice, or one of the pool's and any of the other family.
+// askVIP is a new ProxyVIP: any address of one family or of both, one of its own choice,
+// or one of the pool's and any of the other family.
 func (w *worker) askVIP() *novaedgev1.ProxyVIP {
 	w.n++
 	v := &novaedgev1.ProxyVIP{
@@ -194,16 +198,19 @@ func (w *worker) askVIP() *novaedgev1.ProxyVIP {
 	return v
 }
 
-// ipPool is the IPPool of the run, with the addresses of the widest NetworkPool: it has room for claims whose release waits, too, since one that finds it
-// full is stored without an address.
+// ipPool is the IPPool of the run, with the addresses of the widest NetworkPool: it has
+// room for claims whose release waits, too, since one that finds it full is stored
+// without an address.
 const ipPool = "nodes"
 
-// restoredIPPool is an IPPool of the same addresses. Its claims are not moved, so that it lists no moved ranges and may be lost.
+// restoredIPPool is an IPPool of the same addresses. Its claims are not moved, so that it
+// lists no moved ranges and may be lost.
 const restoredIPPool = "racks"
 
 const ipNetwork = "10.0.0.0/20"
 
-// askClaim is a new IPClaim, or IPAddressClaim of the IPPool or of a NetworkPool: for any address, or for a certain one.
+// askClaim is a new IPClaim, or IPAddressClaim of the IPPool or of a NetworkPool: for any
+// address, or for a certain one.
 func (w *worker) askClaim(addressClaim bool) (o client.Object) {
 	w.n++
 	m := metav1.ObjectMeta{Name: fmt.Sprintf("m%d-%d", w.id, w.n), Namespace: namespace}

@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// callAnnotation is on every object that a client sends, with the id of the call: so each stored one tells which call made it.
+// callAnnotation is on every object that a client sends, with the id of the call: so each
+// stored one tells which call made it.
 const callAnnotation = "chaos.butlerlabs.dev/call"
 
 // call is one create: what a client asked for, and what it was told.
@@ -79,7 +80,8 @@ func code(err error) int32 {
 	return status.Status().Code
 }
 
-// refused tells an answer about the object, which leaves nothing, from a failure, whose outcome is open.
+// refused tells an answer about the object, which leaves nothing, from a failure, whose
+// outcome is open.
 func refused(err error) bool {
 	c := code(err)
 	return c >= 400 && c < 500 && c != http.StatusTooManyRequests
@@ -104,8 +106,9 @@ const (
 	otherFailure   = "other"
 )
 
-// kind of a failure. The API server names the URL that it called where it got no answer; the two entries for an allocation that count
-// here, the second mutating one and the validating one, share a name.
+// kind of a failure. The API server names the URL that it called where it got no answer;
+// the two entries for an allocation that count here, the second mutating one and the
+// validating one, share a name.
 func kind(err error) string {
 	text := err.Error()
 	switch {
@@ -128,7 +131,8 @@ func kind(err error) string {
 	}
 }
 
-// wrong says what an answer has that was not asked for; "" for a right one. Where the pool may have been absent, an answer may lack ranges.
+// wrong says what an answer has that was not asked for; "" for a right one. Where the
+// pool may have been absent, an answer may lack ranges.
 func (c *call) wrong(poolAbsent bool) string {
 	if c.err != nil {
 		return ""
@@ -155,7 +159,8 @@ func (c *call) wrong(poolAbsent bool) string {
 
 type callKey struct{}
 
-// attempts has a call know of each attempt that fails: client-go makes another where the API server answers with Retry-After.
+// attempts has a call know of each attempt that fails: client-go makes another where the
+// API server answers with Retry-After.
 type attempts struct{ http.RoundTripper }
 
 func (t attempts) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// chronicle is what etcd stored: it takes in every version of every claim in the order of revisions, and keeps of each object what
-// the verdict needs.
+// chronicle is what etcd stored: it takes in every version of every claim in the order of
+// revisions, and keeps of each object what the verdict needs.
 type chronicle struct {
 	objects    map[string]*object   // UID -> object, also one that is gone
 	live       map[string]*object   // name, which no two kinds share -> object
@@ -57,7 +57,8 @@ func (o *object) String() string {
 	return fmt.Sprintf("%s (%s, created at revision %d)", o.name, o.owned, o.created)
 }
 
-// put takes in a version. before is the revision of the one that it replaces, 0 for a create.
+// put takes in a version. before is the revision of the one that it replaces, 0 for a
+// create.
 func (c *chronicle) put(v version, before int64) error {
 	if err := c.follows(v.name, v.revision, before); err != nil {
 		return err
@@ -105,7 +106,8 @@ func (c *chronicle) remove(name string, revision, before int64) error {
 	return nil
 }
 
-// follows sees to it that nothing is missing: etcd says with each change what it replaces.
+// follows sees to it that nothing is missing: etcd says with each change what it
+// replaces.
 func (c *chronicle) follows(name string, revision, before int64) error {
 	last := int64(0)
 	if o := c.live[name]; o != nil {

@@ -92,7 +92,8 @@ func (o *options) deeds() []deed {
 		if slices.Contains(gracefulFaults, d.fault) {
 			d.length = 0 // who ends in good order is started again at once
 		}
-		// Of what leaves a manager alive some must outlast the journal's patience, and a few every grant.
+		// Of what leaves a manager alive some must outlast the journal's patience, and a
+		// few every grant.
 		if slices.Contains([]string{"freeze", "cut-apiserver", "cut-peers", "isolate"}, d.fault) {
 			switch p := random.IntN(20); {
 			case p == 0:

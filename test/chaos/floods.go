@@ -15,8 +15,9 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Namespaces whose creates a policy denies after the allocator has responded: each create leaves a grant in the journal. Creates in the namespace of the load
-// must succeed all the same.
+// Namespaces whose creates a policy denies after the allocator has responded: each create
+// leaves a grant in the journal. Creates in the namespace of the load must succeed all
+// the same.
 
 // flood is the fault.
 const flood = "flood"
@@ -62,7 +63,8 @@ func prepareFloods(ctx context.Context, c client.Client) error {
 // floodLabels select the creates that the policy denies.
 var floodLabels = map[string]string{"chaos": flood}
 
-// toJournal floods the journal until it is undone. A create that the API server admits before it has compiled the policy is deleted.
+// toJournal floods the journal until it is undone. A create that the API server admits
+// before it has compiled the policy is deleted.
 func (a *adversary) toJournal() harm {
 	var clients sync.WaitGroup
 	stop := func() {}

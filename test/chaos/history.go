@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// history is all that happened: what clients asked and were told, what was done to the processes, and what etcd stored.
+// history is all that happened: what clients asked and were told, what was done to the
+// processes, and what etcd stored.
 type history struct {
 	mu       sync.Mutex
 	calls    []*call
@@ -19,7 +20,8 @@ type history struct {
 	broken []string // found out on the way
 }
 
-// pair is a dry run and the same call in earnest, with nothing between them that could make them differ.
+// pair is a dry run and the same call in earnest, with nothing between them that could
+// make them differ.
 type pair struct{ dry, earnest *call }
 
 // blow is something done to a process, until that serves again.
@@ -44,7 +46,8 @@ func (h *history) compare(dry, earnest *call) {
 	h.pairs = append(h.pairs, pair{dry, earnest})
 }
 
-// strike takes down that a fault hits a process. What it returns is called when that serves again.
+// strike takes down that a fault hits a process. What it returns is called when that
+// serves again.
 func (h *history) strike(fault, target string) (over func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +66,8 @@ func (h *history) blame(format string, args ...any) {
 	h.broken = append(h.broken, fmt.Sprintf(format, args...))
 }
 
-// lastOf says when the last claim of a name was stored, and went, beside the revision of something else that was stored for it.
+// lastOf says when the last claim of a name was stored, and went, beside the revision of
+// something else that was stored for it.
 func (h *history) lastOf(claim, beside string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

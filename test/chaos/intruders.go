@@ -129,7 +129,8 @@ func (r *run) forge(ctx context.Context, claim client.Object) error {
 	return r.eraser.Patch(ctx, claim.DeepCopyObject().(client.Object), client.RawPatch("application/merge-patch+json", []byte(record)))
 }
 
-// erase removes the finalizers of an object and deletes the object, again until it is gone.
+// erase removes the finalizers of an object and deletes the object, again until it is
+// gone.
 func (r *run) erase(ctx context.Context, o client.Object) error {
 	return persist(ctx, func(ctx context.Context) error {
 		stored := o.DeepCopyObject().(client.Object)

@@ -26,9 +26,11 @@ const (
 	callLimit = 40 * time.Second
 	// keep is how many objects a client keeps at most.
 	keep = 40
-	// failedPause is how long a client rests after a failure, so that an API server that is down does not fill the figures.
+	// failedPause is how long a client rests after a failure, so that an API server that
+	// is down does not fill the figures.
 	failedPause = 200 * time.Millisecond
-	// settleLimit is by when a create that failed is answered, once everything serves again.
+	// settleLimit is by when a create that failed is answered, once everything serves
+	// again.
 	settleLimit = 30 * time.Second
 )
 
@@ -53,7 +55,8 @@ type worker struct {
 	trials    []*v1alpha1.NetworkPool // pools that are to be deleted
 }
 
-// startLoad starts clients that work until ctx ends: many for claims, and one for Services.
+// startLoad starts clients that work until ctx ends: many for claims, and one for
+// Services.
 func (r *run) startLoad(ctx context.Context) *load {
 	l := &load{}
 	for id := range r.clients {
@@ -74,7 +77,8 @@ func (r *run) startLoad(ctx context.Context) *load {
 	return l
 }
 
-// settle repeats the creates that are still without an answer, now that everything serves.
+// settle repeats the creates that are still without an answer, now that everything
+// serves.
 func (l *load) settle() {
 	limit := time.Now().Add(settleLimit)
 	for _, w := range l.workers {
@@ -90,7 +94,8 @@ func (l *load) settle() {
 	l.Wait()
 }
 
-// step does one thing. A call that has begun is brought to its end: how it ends is what counts.
+// step does one thing. A call that has begun is brought to its end: how it ends is what
+// counts.
 func (w *worker) step() {
 	ctx := context.Background()
 	switch p := w.random.IntN(100); {
@@ -115,8 +120,9 @@ func (w *worker) step() {
 	}
 }
 
-// ask is a new claim on a shared pool: one in five a ProxyVIP, one in five of Metal3 or Cluster API, the others allocations, by count or for an exact range, sometimes with a name that
-// the API server completes.
+// ask is a new claim on a shared pool: one in five a ProxyVIP, one in five of Metal3 or
+// Cluster API, the others allocations, by count or for an exact range, sometimes with a
+// name that the API server completes.
 func (w *worker) ask() client.Object {
 	switch w.random.IntN(10) {
 	case 0, 1:
@@ -191,7 +197,8 @@ func (w *worker) create(ctx context.Context, o client.Object) *call {
 	return w.earnest(ctx, o, func(ctx context.Context) error { return w.client.Create(ctx, o) })
 }
 
-// earnest keeps what a call has made. Where that failed and had a name, it is to be repeated.
+// earnest keeps what a call has made. Where that failed and had a name, it is to be
+// repeated.
 func (w *worker) earnest(ctx context.Context, o client.Object, send func(context.Context) error) *call {
 	asked := o.DeepCopyObject().(client.Object)
 	c := w.call(ctx, o, false, send)
@@ -204,7 +211,8 @@ func (w *worker) earnest(ctx context.Context, o client.Object, send func(context
 	return c
 }
 
-// repeat makes a create once more that has failed. That its name is taken is an answer too: what failed may have been stored.
+// repeat makes a create once more that has failed. That its name is taken is an answer
+// too: what failed may have been stored.
 func (w *worker) repeat(ctx context.Context) {
 	o := w.owed
 	w.owed = nil
@@ -214,7 +222,8 @@ func (w *worker) repeat(ctx context.Context) {
 	}
 }
 
-// apply creates by server-side apply, and applies once more: the second must change nothing.
+// apply creates by server-side apply, and applies once more: the second must change
+// nothing.
 func (w *worker) apply(ctx context.Context, o client.Object) {
 	if prefix := o.GetGenerateName(); prefix != "" {
 		o.SetName(strings.TrimSuffix(prefix, "-"))
@@ -250,8 +259,8 @@ func (w *worker) label(ctx context.Context) {
 	}
 }
 
-// updated looks at the answer to an update, which must have left the range as it was. A claim that was stored while its pool was absent may have got its range
-// since.
+// updated looks at the answer to an update, which must have left the range as it was. A
+// claim that was stored while its pool was absent may have got its range since.
 func (w *worker) updated(o client.Object, was addresses) {
 	if is := addressesOf(o); is != was && (lacks(o, is) || !is.complete(was) || !lacks(o, was)) {
 		w.history.blame("the answer to an update of %s says %s, it had %s", o.GetName(), is, was)

@@ -19,7 +19,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Claims go to other clusters, as clusterctl takes them there, and people replace the pool that lists their addresses, or take one out of the list.
+// Claims go to other clusters, as clusterctl takes them there, and people replace the
+// pool that lists their addresses, or take one out of the list.
 
 const deleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
@@ -30,7 +31,8 @@ func pausedCluster() *clusterv1.Cluster {
 	}}
 }
 
-// departure is an address that the IPPool has listed as one that a claim took to another cluster.
+// departure is an address that the IPPool has listed as one that a claim took to another
+// cluster.
 type departure struct {
 	claim    string
 	revision int64 // of the list
@@ -45,7 +47,8 @@ type trespass struct {
 	left departure
 }
 
-// listed takes in a list of the IPPool. An address stays where it went when a list lacks it.
+// listed takes in a list of the IPPool. An address stays where it went when a list lacks
+// it.
 func (c *chronicle) listed(moved []ledger.RecordedRange, revision int64, now time.Time) {
 	for _, m := range moved {
 		at := m.Range.First
@@ -81,7 +84,8 @@ func (h *history) freed(at netip.Addr) {
 	}
 }
 
-// judgeMoves: what is listed as another's in another cluster is given to nobody by a call that began later.
+// judgeMoves: what is listed as another's in another cluster is given to nobody by a call
+// that began later.
 func (v *verdict) judgeMoves() {
 	for _, t := range v.stored.trespasses {
 		if c := v.byID[t.by.call]; v.answered(t.by) && !t.left.freed && c.began.After(t.left.seen) {
@@ -117,7 +121,8 @@ func (w *worker) move(ctx context.Context) {
 	w.own = slices.Delete(w.own, i, i+1)
 }
 
-// release takes the finalizers off an object that was deleted as moved, as clusterctl does: nobody else does it, so it is repeated until it succeeds.
+// release takes the finalizers off an object that was deleted as moved, as clusterctl
+// does: nobody else does it, so it is repeated until it succeeds.
 func (w *worker) release(ctx context.Context, o client.Object) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -127,7 +132,8 @@ func (w *worker) release(ctx context.Context, o client.Object) {
 	})
 }
 
-// pool edits the IPPool, as its list of what went to other clusters is now; without effect where the list is another meanwhile.
+// pool edits the IPPool, as its list of what went to other clusters is now; without
+// effect where the list is another meanwhile.
 func (w *worker) editPool(ctx context.Context, edit func(p *metal3v1.IPPool, l poolrecord.List, moved []ledger.RecordedRange)) {
 	p := &metal3v1.IPPool{}
 	if w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ipPool}, p) != nil {
@@ -174,7 +180,8 @@ func (w *worker) comeBack(ctx context.Context) {
 	})
 }
 
-// movedDifferences are those between what the IPPool lists and what the history has seen go, and have not seen come back. What is listed is owned.
+// movedDifferences are those between what the IPPool lists and what the history has seen
+// go, and have not seen come back. What is listed is owned.
 func (r *run) movedDifferences(ctx context.Context, owned map[netip.Addr]int) (found []string) {
 	p := &metal3v1.IPPool{}
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ipPool}, p); err != nil {

@@ -23,11 +23,13 @@ import (
 // otherName is what the API server calls the other webhook where a create fails for it.
 const otherName = "other.chaos.example.com"
 
-// otherTimeout is how long the API server waits for it, in seconds: some stalls are longer.
+// otherTimeout is how long the API server waits for it, in seconds: some stalls are
+// longer.
 const otherTimeout = 3
 
-// otherWebhook is one that somebody else has installed. It mutates nothing, but is called as if it did: after the allocator's webhook, so
-// that the create which it does not let through has cost a grant.
+// otherWebhook is one that somebody else has installed. It mutates nothing, but is called
+// as if it did: after the allocator's webhook, so that the create which it does not let
+// through has cost a grant.
 type otherWebhook struct {
 	http.Server
 	mood  atomic.Pointer[mood]

@@ -22,8 +22,10 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// The adversary deletes a pool in use, without its finalizer, and restores it later from a backup. Until then a create of the pool's claims is stored
-// without a range, or with the range that it names and does not own yet. The history knows when each pool was absent.
+// The adversary deletes a pool in use, without its finalizer, and restores it later from
+// a backup. Until then a create of the pool's claims is stored without a range, or with
+// the range that it names and does not own yet. The history knows when each pool was
+// absent.
 
 // losePool is the fault.
 const losePool = "lose-pool"
@@ -31,7 +33,8 @@ const losePool = "lose-pool"
 const (
 	// absenceMargin is added to both ends of an absence.
 	absenceMargin = time.Second
-	// poolLimit bounds the deletion and the restore of a pool, which are repeated while the API server fails.
+	// poolLimit bounds the deletion and the restore of a pool, which are repeated while
+	// the API server fails.
 	poolLimit = time.Minute
 )
 
@@ -46,7 +49,8 @@ type absence struct {
 	lost        bool      // the pool was deleted
 }
 
-// covers reports whether the API server may have processed the call while the pool was absent.
+// covers reports whether the API server may have processed the call while the pool was
+// absent.
 func (a *absence) covers(c *call) bool {
 	ended := c.ended
 	if c.err != nil { // the API server may still process the last attempt
@@ -68,7 +72,8 @@ func (h *history) losing(pool string) (over func(lost bool)) {
 	}
 }
 
-// poolAbsent reports whether the API server may have processed the call while the pool of its claim was absent.
+// poolAbsent reports whether the API server may have processed the call while the pool of
+// its claim was absent.
 func (v *verdict) poolAbsent(c *call) bool {
 	return c != nil && slices.ContainsFunc(v.absences, func(a *absence) bool { return a.covers(c) })
 }
@@ -178,8 +183,10 @@ func (a *adversary) toPool(d deed) harm {
 	}
 }
 
-// deletePool removes the finalizers of a pool, deletes that very version, and returns its backup when the pool is gone. A manager that adds its finalizer in
-// between, or changes anything else, makes another attempt necessary. An IPPool that lists moved ranges is not deleted: they would be free.
+// deletePool removes the finalizers of a pool, deletes that very version, and returns its
+// backup when the pool is gone. A manager that adds its finalizer in between, or changes
+// anything else, makes another attempt necessary. An IPPool that lists moved ranges is
+// not deleted: they would be free.
 func (r *run) deletePool(ctx context.Context, p client.Object) (backup client.Object, err error) {
 	key := client.ObjectKeyFromObject(p)
 	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, poolLimit, true, func(ctx context.Context) (gone bool, err error) {
@@ -210,7 +217,8 @@ func (r *run) deletePool(ctx context.Context, p client.Object) (backup client.Ob
 	return saved(backup), nil
 }
 
-// listsMoved reports whether a pool is an IPPool with addresses that claims took to another cluster.
+// listsMoved reports whether a pool is an IPPool with addresses that claims took to
+// another cluster.
 func (h *history) listsMoved(pool client.Object) bool {
 	p, is := pool.(*metal3v1.IPPool)
 	if !is {
@@ -231,7 +239,8 @@ func (h *history) listsMoved(pool client.Object) bool {
 	return false
 }
 
-// restorePool creates a pool from its backup. A create whose answer was lost may have been stored.
+// restorePool creates a pool from its backup. A create whose answer was lost may have
+// been stored.
 func (r *run) restorePool(ctx context.Context, backup client.Object) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, poolLimit, true, func(ctx context.Context) (bool, error) {
@@ -244,8 +253,8 @@ func (r *run) restorePool(ctx context.Context, backup client.Object) error {
 	return nil
 }
 
-// waitsWithReason reports whether a claim that was stored while its pool was absent still waits, and another owns an address that it names, or its pool has no
-// room for it.
+// waitsWithReason reports whether a claim that was stored while its pool was absent still
+// waits, and another owns an address that it names, or its pool has no room for it.
 func (r *run) waitsWithReason(o client.Object, owned map[netip.Addr]int) bool {
 	if !waits(o) || !r.history.storedWithoutPool(o) {
 		return false
@@ -266,7 +275,8 @@ func (r *run) waitsWithReason(o client.Object, owned map[netip.Addr]int) bool {
 	return false
 }
 
-// hasRoom reports whether a network has n free addresses in a row. Those of a network of ProxyVIPs are without its edges.
+// hasRoom reports whether a network has n free addresses in a row. Those of a network of
+// ProxyVIPs are without its edges.
 func hasRoom(network netip.Prefix, n int64, owned map[netip.Addr]int) bool {
 	free := int64(0)
 	for at := network.Addr(); network.Contains(at); at = at.Next() {
@@ -280,7 +290,8 @@ func hasRoom(network netip.Prefix, n int64, owned map[netip.Addr]int) bool {
 	return false
 }
 
-// storedWithoutPool reports whether the create of a claim was processed while its pool may have been absent.
+// storedWithoutPool reports whether the create of a claim was processed while its pool
+// may have been absent.
 func (h *history) storedWithoutPool(o client.Object) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,10 +19,12 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// quietLimit is by when all grants that came to nothing have ended: their life, and what it takes to find out.
+// quietLimit is by when all grants that came to nothing have ended: their life, and what
+// it takes to find out.
 const quietLimit = 2*grantExpiry + 30*time.Second
 
-// quiet waits until what is stored and what the ledger counts are the same, and gives the differences that stay.
+// quiet waits until what is stored and what the ledger counts are the same, and gives the
+// differences that stay.
 func (r *run) quiet(ctx context.Context) (differences []string) {
 	limit, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()

@@ -18,7 +18,8 @@ import (
 // goneWithin bounds the wait for the end of what is to be restored.
 const goneWithin = 5 * time.Second
 
-// deletedWithin bounds the time for which a deletion is repeated: longer than the outages of the API server.
+// deletedWithin bounds the time for which a deletion is repeated: longer than the outages
+// of the API server.
 const deletedWithin = 30 * time.Second
 
 // saved is what a backup has of an object: no UID, version, owners, finalizers or status.
@@ -82,8 +83,8 @@ func (w *worker) restore(ctx context.Context) {
 	}
 }
 
-// deleteAddressObject deletes an address object and its finalizers, again while the API server fails. An object of the same name that belongs to another claim
-// stays.
+// deleteAddressObject deletes an address object and its finalizers, again while the API
+// server fails. An object of the same name that belongs to another claim stays.
 func (w *worker) deleteAddressObject(ctx context.Context, o client.Object) {
 	for limit := time.Now().Add(deletedWithin); time.Now().Before(limit); pause(ctx) {
 		stored := o.DeepCopyObject().(client.Object)
@@ -101,7 +102,8 @@ func (w *worker) deleteAddressObject(ctx context.Context, o client.Object) {
 	}
 }
 
-// lose saves a claim and its address object, and deletes them, with or without their finalizers.
+// lose saves a claim and its address object, and deletes them, with or without their
+// finalizers.
 func (w *worker) lose(ctx context.Context) (backup []client.Object) {
 	i := w.random.IntN(len(w.own))
 	o := w.own[i]

@@ -18,8 +18,10 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// One client creates and deletes Services of type LoadBalancer, whose ProxyVIPs the managers create. It loses Services, ProxyVIPs or both, and restores them
-// from a backup in any order. No other client creates Services, so the restored Services must have their earlier addresses.
+// One client creates and deletes Services of type LoadBalancer, whose ProxyVIPs the
+// managers create. It loses Services, ProxyVIPs or both, and restores them from a backup
+// in any order. No other client creates Services, so the restored Services must have
+// their earlier addresses.
 
 // servicePool is the ProxyIPPool of the Services. No other pool has its addresses.
 const servicePool = "services"
@@ -29,17 +31,20 @@ var serviceNetworks = []string{"10.0.16.0/24", "fd00:c4a1::/120"}
 const (
 	// keepServices is how many Services the client keeps at most.
 	keepServices = 8
-	// serviceLimit bounds the repetitions of a request for a Service or its ProxyVIP while the API server fails, and the wait for a Service's addresses.
+	// serviceLimit bounds the repetitions of a request for a Service or its ProxyVIP
+	// while the API server fails, and the wait for a Service's addresses.
 	serviceLimit = time.Minute
 )
 
-// servicesDone counts what was done to Services. unsettled are the restores whose result was not seen within serviceLimit.
+// servicesDone counts what was done to Services. unsettled are the restores whose result
+// was not seen within serviceLimit.
 type servicesDone struct{ made, lost, vipFirst, serviceFirst, serviceOnly, vipOnly, unsettled int }
 
 // vipOfService returns the name of the ProxyVIP of a Service.
 func vipOfService(name string) string { return "svc-" + namespace + "." + name }
 
-// madeByManager reports whether a manager created an object for a Service: it carries no call, and its name is that of a known Service's ProxyVIP.
+// madeByManager reports whether a manager created an object for a Service: it carries no
+// call, and its name is that of a known Service's ProxyVIP.
 func (h *history) madeByManager(o *object) bool {
 	name, is := strings.CutPrefix(o.name, vipOfService(""))
 	_, known := h.services[name]
@@ -67,7 +72,8 @@ func (w *worker) stepService(ctx context.Context) {
 	}
 }
 
-// persist repeats a request until the API server processes it, within serviceLimit, and returns the last error. A denial is an answer.
+// persist repeats a request until the API server processes it, within serviceLimit, and
+// returns the last error. A denial is an answer.
 func persist(ctx context.Context, send func(context.Context) error) (err error) {
 	for limit := time.Now().Add(serviceLimit); time.Now().Before(limit); time.Sleep(failedPause) {
 		if err = send(ctx); err == nil || refused(err) {
@@ -77,7 +83,8 @@ func persist(ctx context.Context, send func(context.Context) error) (err error) 
 	return err
 }
 
-// createService creates a Service, and waits for its addresses, so that no restore begins meanwhile.
+// createService creates a Service, and waits for its addresses, so that no restore begins
+// meanwhile.
 func (w *worker) createService(ctx context.Context) {
 	w.n++
 	s := &corev1.Service{
@@ -95,7 +102,8 @@ func (w *worker) createService(ctx context.Context) {
 	w.awaitAddresses(ctx, s.Name)
 }
 
-// storeService creates a Service. Where etcd fails while the API server allocates a clusterIP, the answer is 422 as for an invalid Service.
+// storeService creates a Service. Where etcd fails while the API server allocates a
+// clusterIP, the answer is 422 as for an invalid Service.
 func (w *worker) storeService(ctx context.Context, s *corev1.Service) {
 	err := persist(ctx, func(ctx context.Context) error {
 		err := w.client.Create(ctx, s.DeepCopy())
@@ -121,7 +129,8 @@ func (w *worker) deleteService(ctx context.Context) {
 	}
 }
 
-// settledService reads a Service and its ProxyVIP, and reports whether the managers are done with both.
+// settledService reads a Service and its ProxyVIP, and reports whether the managers are
+// done with both.
 func (w *worker) settledService(ctx context.Context, name string) (s *corev1.Service, vip *novaedgev1.ProxyVIP, yes bool) {
 	s, vip = &corev1.Service{}, &novaedgev1.ProxyVIP{}
 	if w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s) != nil || w.client.Get(ctx, client.ObjectKey{Name: vipOfService(name)}, vip) != nil {
@@ -133,7 +142,8 @@ func (w *worker) settledService(ctx context.Context, name string) (s *corev1.Ser
 		vip.DeletionTimestamp == nil && vip.Annotations[novaedgev1.AnnotationServiceUID] == string(s.UID)
 }
 
-// awaitAddresses returns the addresses of a Service as soon as the managers are done with it; none if they are not within serviceLimit.
+// awaitAddresses returns the addresses of a Service as soon as the managers are done with
+// it; none if they are not within serviceLimit.
 func (w *worker) awaitAddresses(ctx context.Context, name string) addresses {
 	for limit := time.Now().Add(serviceLimit); time.Now().Before(limit); pause(ctx) {
 		if _, vip, yes := w.settledService(ctx, name); yes {
@@ -143,7 +153,8 @@ func (w *worker) awaitAddresses(ctx context.Context, name string) addresses {
 	return addresses{}
 }
 
-// allSettled reports whether no stored Service waits for an address, which may be any that is free.
+// allSettled reports whether no stored Service waits for an address, which may be any
+// that is free.
 func (w *worker) allSettled(ctx context.Context) bool {
 	var services corev1.ServiceList
 	if w.client.List(ctx, &services, client.InNamespace(namespace)) != nil {
@@ -155,7 +166,8 @@ func (w *worker) allSettled(ctx context.Context) bool {
 	})
 }
 
-// savedService is what a backup has of a Service: saved, and without what the API server assigns.
+// savedService is what a backup has of a Service: saved, and without what the API server
+// assigns.
 func savedService(s *corev1.Service) *corev1.Service {
 	b := saved(s).(*corev1.Service)
 	b.Status = corev1.ServiceStatus{}
@@ -166,7 +178,8 @@ func savedService(s *corev1.Service) *corev1.Service {
 	return b
 }
 
-// loseVIP deletes the ProxyVIP of a Service that stays, and may restore it. The Service gets another one, with any addresses.
+// loseVIP deletes the ProxyVIP of a Service that stays, and may restore it. The Service
+// gets another one, with any addresses.
 func (w *worker) loseVIP(ctx context.Context, name string) {
 	l := w.backUp(ctx, name)
 	if l == nil {
@@ -180,8 +193,10 @@ func (w *worker) loseVIP(ctx context.Context, name string) {
 	w.awaitRestored(ctx, name)
 }
 
-// restoreServices loses up to four Services with their ProxyVIPs, and restores them in any order: each must have the same addresses as before. Several are
-// lost at a time because the free addresses of one alone are most likely the next ones that the pool allocates.
+// restoreServices loses up to four Services with their ProxyVIPs, and restores them in
+// any order: each must have the same addresses as before. Several are lost at a time
+// because the free addresses of one alone are most likely the next ones that the pool
+// allocates.
 func (w *worker) restoreServices(ctx context.Context) {
 	if !w.allSettled(ctx) {
 		return
@@ -220,7 +235,8 @@ type lostService struct {
 	vip     *novaedgev1.ProxyVIP
 }
 
-// backUp returns the backup of a Service; nil if the managers are not done with the Service.
+// backUp returns the backup of a Service; nil if the managers are not done with the
+// Service.
 func (w *worker) backUp(ctx context.Context, name string) *lostService {
 	s, vip, yes := w.settledService(ctx, name)
 	if !yes {
@@ -235,7 +251,8 @@ func (w *worker) deleteStored(ctx context.Context, o client.Object) {
 	_ = persist(ctx, func(ctx context.Context) error { return w.client.Delete(ctx, o.DeepCopyObject().(client.Object), uid) })
 }
 
-// loseService deletes a Service, and perhaps its ProxyVIP before the managers do, and returns the backup of both.
+// loseService deletes a Service, and perhaps its ProxyVIP before the managers do, and
+// returns the backup of both.
 func (w *worker) loseService(ctx context.Context, name string) *lostService {
 	l := w.backUp(ctx, name)
 	if l == nil {
@@ -257,7 +274,8 @@ func (w *worker) loseService(ctx context.Context, name string) *lostService {
 	return l
 }
 
-// restoreService creates a Service from its backup, and perhaps its ProxyVIP before or after it.
+// restoreService creates a Service from its backup, and perhaps its ProxyVIP before or
+// after it.
 func (w *worker) restoreService(ctx context.Context, l *lostService) {
 	order := w.random.IntN(3)
 	if order == 2 {
@@ -300,7 +318,8 @@ func has(s *corev1.Service, a addresses) bool {
 	return a.some() && strings.Join(shown, ",") == recordText(a)
 }
 
-// serviceDifferences are those between the Services that are stored, their ProxyVIPs and what the history knows.
+// serviceDifferences are those between the Services that are stored, their ProxyVIPs and
+// what the history knows.
 func (r *run) serviceDifferences(ctx context.Context, owned map[netip.Addr]int) (found []string) {
 	var services corev1.ServiceList
 	var vips novaedgev1.ProxyVIPList

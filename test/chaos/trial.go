@@ -18,17 +18,22 @@ const (
 	trialPairs = 8 // fill a pool, and go on a little
 )
 
-// trialSpace is where the pools of trials begin: each has addresses that no other pool ever has.
+// trialSpace is where the pools of trials begin: each has addresses that no other pool
+// ever has.
 var trialSpace = netip.MustParseAddr("10.64.0.0")
 
-// try compares dry runs with the same creates without dry run, sent directly after the dry runs, in a new pool that only this client uses. Both
-// results must be equal, including the addresses, because only this client changes the pool:
+// try compares dry runs with the same creates without dry run, sent directly after the
+// dry runs, in a new pool that only this client uses. Both results must be equal,
+// including the addresses, because only this client changes the pool:
 //
 //   - Nothing of the pool is deleted during the trial, so no release is under way.
-//   - A failed create may have left a grant, which expires at an unknown time: the trial ends too.
-//   - A successful create may also have left a grant: its first mutating call got a range, the response was lost with the leader, and the next
-//     leader granted another range. And a new leader may have to wait before it has the information of its predecessor. So a pair counts only while the
-//     journal's term is the term at the beginning of the trial: then one process has responded to all calls.
+//   - A failed create may have left a grant, which expires at an unknown time: the trial
+//     ends too.
+//   - A successful create may also have left a grant: its first mutating call got a
+//     range, the response was lost with the leader, and the next leader granted another
+//     range. And a new leader may have to wait before it has the information of its
+//     predecessor. So a pair counts only while the journal's term is the term at the
+//     beginning of the trial: then one process has responded to all calls.
 func (w *worker) try(ctx context.Context) {
 	if len(w.trials) > 0 { // the oldest, most likely to be empty
 		if err := w.client.Delete(ctx, w.trials[0]); err == nil || apierrors.IsNotFound(err) {

@@ -17,10 +17,12 @@ type leeway int
 const (
 	// nothingFails: no create may fail. Managers only terminate gracefully.
 	nothingFails leeway = iota
-	// onTheWire: faults affect managers. Calls under way to an affected manager may fail, at most one per client and fault.
+	// onTheWire: faults affect managers. Calls under way to an affected manager may fail,
+	// at most one per client and fault.
 	onTheWire
-	// anythingFails: any create may fail, because faults affect the API server, etcd or another webhook, or there is only one manager. Only in this
-	// case all managers are affected at the same time.
+	// anythingFails: any create may fail, because faults affect the API server, etcd or
+	// another webhook, or there is only one manager. Only in this case all managers are
+	// affected at the same time.
 	anythingFails
 )
 
@@ -157,8 +159,9 @@ func longestGap(calls []*call) (gap time.Duration, began time.Time) {
 	return gap, began
 }
 
-// answered tells whether the create that made an object was answered with it. A manager's create counts where the object became Ready before it was flagged: one
-// that is stored late is flagged first.
+// answered tells whether the create that made an object was answered with it. A manager's
+// create counts where the object became Ready before it was flagged: one that is stored
+// late is flagged first.
 func (v *verdict) answered(o *object) bool {
 	if v.madeByManager(o) {
 		return o.readyFirst
@@ -167,7 +170,8 @@ func (v *verdict) answered(o *object) bool {
 	return c != nil && c.err == nil && c.uid == o.uid
 }
 
-// judgeOverlaps: where two had an address at the same time, one was stored after its create had failed, and is flagged or gone.
+// judgeOverlaps: where two had an address at the same time, one was stored after its
+// create had failed, and is flagged or gone.
 func (v *verdict) judgeOverlaps() {
 	late := map[*object]bool{}
 	for _, p := range v.stored.overlaps {
@@ -215,7 +219,8 @@ func (v *verdict) judgePartial() {
 	}
 }
 
-// judgeCalls: an answer is what was asked for and what is stored; a refusal leaves nothing, as does a dry run; nothing else is stored.
+// judgeCalls: an answer is what was asked for and what is stored; a refusal leaves
+// nothing, as does a dry run; nothing else is stored.
 func (v *verdict) judgeCalls() {
 	named := map[string]bool{}
 	for _, o := range v.stored.objects {
@@ -249,7 +254,8 @@ func (v *verdict) judgeCalls() {
 	}
 }
 
-// judgePairs: a dry run ends as the call in earnest does, unless somebody else's webhook refuses one of the two.
+// judgePairs: a dry run ends as the call in earnest does, unless somebody else's webhook
+// refuses one of the two.
 func (v *verdict) judgePairs() {
 	for _, p := range v.pairs {
 		if p.dry.refusedByOther() || p.earnest.refusedByOther() {
@@ -290,8 +296,9 @@ func (v *verdict) judgeFailures(l leeway) {
 	}
 }
 
-// faultsFor is how many managers must be hurt at a time for a failure of a kind, 0 where that does not explain it. A validating call is made only
-// once; a mutating one again, of another entry.
+// faultsFor is how many managers must be hurt at a time for a failure of a kind, 0 where
+// that does not explain it. A validating call is made only once; a mutating one again, of
+// another entry.
 func faultsFor(kind string) int {
 	switch kind {
 	case validatingCall:
@@ -309,8 +316,9 @@ type cost struct {
 	client int
 }
 
-// explain finds the faults of different managers that may have cost a call and are not paid for: the one that is over first comes first, as those
-// that last may have to explain a later failure.
+// explain finds the faults of different managers that may have cost a call and are not
+// paid for: the one that is over first comes first, as those that last may have to
+// explain a later failure.
 func (v *verdict) explain(c *call, paid map[cost]bool) (by []*blow) {
 	hit := map[string]bool{}
 	for _, b := range slices.SortedFunc(slices.Values(v.blows), func(a, b *blow) int { return a.end().Compare(b.end()) }) {

@@ -42,7 +42,8 @@ func span(text string) addresses {
 	return addresses{r}
 }
 
-// asked is a call of client 1 for one address of 10.0.0.0/28, with the id for its name, a second after the last one.
+// asked is a call of client 1 for one address of 10.0.0.0/28, with the id for its name, a
+// second after the last one.
 func (s *story) asked(id string, more ...func(*call)) *call {
 	s.now = s.now.Add(time.Second)
 	c := &call{id: id, client: 1, name: id, pool: []string{"10.0.0.0/28"}, sizes: [2]int64{1}, began: s.now, ended: s.now.Add(time.Second)}
@@ -71,7 +72,8 @@ func (s *story) hurt(targets ...string) {
 	}
 }
 
-// stored is a version of the object that the call of this id made, Ready or flagged as more says.
+// stored is a version of the object that the call of this id made, Ready or flagged as
+// more says.
 func (s *story) stored(id, owned string, more ...func(*version)) {
 	s.t.Helper()
 	s.revision++

@@ -19,7 +19,8 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// claims is where the API server keeps them: one key for each, with its JSON. In the order of keys.
+// claims is where the API server keeps them: one key for each, with its JSON. In the
+// order of keys.
 var claims = []struct {
 	prefix string
 	empty  func() client.Object
@@ -40,12 +41,14 @@ func claimAt(key string) client.Object {
 	return nil
 }
 
-// watch takes every version of every claim out of etcd until ctx ends. When etcd was down it goes on with the next revision. It is one watch for
-// all kinds, and for the keys between theirs, as only one watch has its events in the order of revisions.
+// watch takes every version of every claim out of etcd until ctx ends. When etcd was down
+// it goes on with the next revision. It is one watch for all kinds, and for the keys
+// between theirs, as only one watch has its events in the order of revisions.
 //
-// It relies on etcd to keep what the watch has not had yet. The API server has etcd forget what is older than five minutes, and that stays
-// so: without it an hour's run outgrows etcd's 2 GiB. No fault lasts as long, and if the watch were behind all the same, etcd would say
-// so, and the run would end without a verdict.
+// It relies on etcd to keep what the watch has not had yet. The API server has etcd
+// forget what is older than five minutes, and that stays so: without it an hour's run
+// outgrows etcd's 2 GiB. No fault lasts as long, and if the watch were behind all the
+// same, etcd would say so, and the run would end without a verdict.
 func (h *history) watch(ctx context.Context, c *clientv3.Client) error {
 	next := int64(1)
 	for ctx.Err() == nil {

@@ -90,8 +90,8 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 		return run(append([]string{"upgrade", "ipam", chart, serverSide}, args...)...)
 	}
 
-	// Nobody serves the webhooks here: the pool and the allocation are there before them, and the allocation comes with a range, as all
-	// allocations have when the chart goes.
+	// Nobody serves the webhooks here: the pool and the allocation are there before them,
+	// and the allocation comes with a range, as all allocations have when the chart goes.
 	samples := []string{"--filename=" + filepath.Join(root, "config", "samples", "networkpool.yaml"), "--filename=" + filepath.Join(root, "config", "samples", "ipallocation-pinned.yaml")}
 	suite.Kubectl(t, cluster, "", append([]string{"create"}, samples...)...)
 	t.Cleanup(func() {
@@ -148,8 +148,9 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	}
 }
 
-// changeMode changes the mode of the certificates from secret to cert-manager, with the command of the README. cert-manager injects its CA only where no
-// caBundle of the former mode is left.
+// changeMode changes the mode of the certificates from secret to cert-manager, with the
+// command of the README. cert-manager injects its CA only where no caBundle of the former
+// mode is left.
 func changeMode(t *testing.T, upgrade func(...string) error) {
 	t.Helper()
 	trust := func() string {

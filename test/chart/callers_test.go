@@ -21,7 +21,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// blocksOf gives the fenced blocks of one language in a section of the chart's README, in order.
+// blocksOf gives the fenced blocks of one language in a section of the chart's README, in
+// order.
 func blocksOf(t *testing.T, section, language string, want int) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(chart, "README.md"))
@@ -98,7 +99,8 @@ func TestClientCertificate_KeepsOthersFromTheWebhooks(t *testing.T) {
 	}
 }
 
-// firstAllocation runs the commands of the README's section with that name: the allocation gets the first addresses that are not reserved.
+// firstAllocation runs the commands of the README's section with that name: the
+// allocation gets the first addresses that are not reserved.
 func firstAllocation(t *testing.T, dir string, s *sandbox.Sandbox) {
 	t.Helper()
 	const section = "First pool and allocation"

@@ -22,7 +22,8 @@ const (
 	releaseNamespace = "butler-ipam-system"
 )
 
-// checkout returns a directory in which commands of the README find the chart and config/, and the environment in which they find the cluster.
+// checkout returns a directory in which commands of the README find the chart and
+// config/, and the environment in which they find the cluster.
 func checkout(t *testing.T) (dir string, env []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -61,8 +62,9 @@ func caBundles(t *testing.T) (all []string) {
 	return all
 }
 
-// In modes self-managed and cert-manager another program writes the caBundle of the webhooks. Helm 4 replaces the caBundle with --force-conflicts only, as
-// the README says at the command.
+// In modes self-managed and cert-manager another program writes the caBundle of the
+// webhooks. Helm 4 replaces the caBundle with --force-conflicts only, as the README says
+// at the command.
 func TestHelm_ChangeToModeSecret(t *testing.T) {
 	commands := blocksOf(t, "Mode secret", "sh", 4)
 	createSecret := commands[0]
@@ -90,7 +92,8 @@ func TestHelm_ChangeToModeSecret(t *testing.T) {
 			shell(t, dir, env, "if "+upgrade+" 2>error; then echo no conflict; exit 1; fi; grep 'conflict occurred while applying object .*[.]caBundle' error")
 			shell(t, dir, env, upgrade+" --force-conflicts")
 			if mode == "self-managed" {
-				// The manager runs on, as the former replicas do during the rollout: its rights end with the first upgrade, after the webhooks have changed.
+				// The manager runs on, as the former replicas do during the rollout: its
+				// rights end with the first upgrade, after the webhooks have changed.
 				if stdout, _, _ := cluster.Kubectl(t.Context(), "", "auth", "can-i", "patch", "mutatingwebhookconfigurations/zz-butler-ipam",
 					"--as=system:serviceaccount:"+releaseNamespace+":"+release); stdout != "no\n" {
 					t.Errorf("can the manager still write webhooks in mode secret: %q", stdout)
@@ -108,7 +111,8 @@ func TestHelm_ChangeToModeSecret(t *testing.T) {
 	}
 }
 
-// installRelease installs the release of the README and uninstalls it when the test ends. The sandbox has objects with the names of the release.
+// installRelease installs the release of the README and uninstalls it when the test ends.
+// The sandbox has objects with the names of the release.
 func installRelease(t *testing.T, args ...string) {
 	t.Helper()
 	args = append([]string{"install", release, chart, "--take-ownership", "--force-conflicts", "--namespace=" + releaseNamespace}, args...)
@@ -139,7 +143,8 @@ func awaitCABundle(t *testing.T) {
 	}
 }
 
-// CRDs that another program created stop an install with Helm 4. The CRDs of Metal3 and of kustomize are such CRDs.
+// CRDs that another program created stop an install with Helm 4. The CRDs of Metal3 and
+// of kustomize are such CRDs.
 func TestHelm_InstallOverForeignCRDs(t *testing.T) {
 	const crd = "customresourcedefinition/networkpools.butler.butlerlabs.dev"
 	suite.Kubectl(t, cluster, "", "annotate", "--overwrite", crd, "controller-gen.kubebuilder.io/version=v0.1.0", "--field-manager=clusterctl")

@@ -24,7 +24,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// What the chart writes a second time, with values in it, is what config/ has; what it takes from there has lost nothing.
+// What the chart writes a second time, with values in it, is what config/ has; what it
+// takes from there has lost nothing.
 func TestChart_EqualsConfig(t *testing.T) {
 	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest", "--set=apis.novaedge=true,apis.metal3=true,apis.clusterApi=true")
 	if err != nil {
@@ -41,7 +42,8 @@ func TestChart_EqualsConfig(t *testing.T) {
 	}
 }
 
-// What is stored of an API that is off keeps its addresses, so the manager goes on reading it. Nothing else is left of the API.
+// What is stored of an API that is off keeps its addresses, so the manager goes on
+// reading it. Nothing else is left of the API.
 func TestChart_APISwitchedOff(t *testing.T) {
 	const manager = "ClusterRole/prod-butler-ipam"
 	for off, kinds := range map[string][]string{
@@ -105,7 +107,8 @@ func TestChart_ServiceVIPs(t *testing.T) {
 	}
 }
 
-// whole puts the webhooks of all APIs, which the chart gives configurations of their own, into the first one of each kind.
+// whole puts the webhooks of all APIs, which the chart gives configurations of their own,
+// into the first one of each kind.
 func whole(objects map[string]map[string]any) map[string]map[string]any {
 	for _, first := range []string{"MutatingWebhookConfiguration/zz-butler-ipam", "ValidatingWebhookConfiguration/butler-ipam"} {
 		all := objects[first]["webhooks"].([]any)
@@ -254,7 +257,8 @@ func TestChart_LongReleaseNames(t *testing.T) {
 	}
 }
 
-// The certificate that pods mount, the one that cert-manager makes and the one that the API server trusts are the same.
+// The certificate that pods mount, the one that cert-manager makes and the one that the
+// API server trusts are the same.
 func TestChart_Certificates(t *testing.T) {
 	type certificate struct{ Secret, Issuer, Injected, Bundle, Watched, Kept string }
 	seen := func(objects []*unstructured.Unstructured) (got certificate) {
@@ -309,7 +313,8 @@ func TestChart_Certificates(t *testing.T) {
 	}
 }
 
-// What a mode needs no right for, it has none for; and where it has one to secrets or to write, it is for objects by their names.
+// What a mode needs no right for, it has none for; and where it has one to secrets or to
+// write, it is for objects by their names.
 func TestChart_Rights(t *testing.T) {
 	type right struct{ Resource, Name, Verbs string }
 	for file, want := range map[string][]right{
@@ -445,8 +450,9 @@ func TestChart_Tenants(t *testing.T) {
 	}
 }
 
-// AllocationHistories have records of every API, so their CRD and the right to read them are there whichever APIs are on. Values of a release that was
-// installed by an older chart lack the value.
+// AllocationHistories have records of every API, so their CRD and the right to read them
+// are there whichever APIs are on. Values of a release that was installed by an older
+// chart lack the value.
 func TestChart_History(t *testing.T) {
 	const crd = "CustomResourceDefinition/allocationhistories.butler.butlerlabs.dev"
 	for args, want := range map[string]struct{ flag, installed, readable, writable bool }{
@@ -616,7 +622,8 @@ func TestChart_Console(t *testing.T) {
 	}
 }
 
-// An upgrade with --reuse-values lacks the values that the earlier release of the chart did not have.
+// An upgrade with --reuse-values lacks the values that the earlier release of the chart
+// did not have.
 func TestChart_ValuesOfAnEarlierRelease(t *testing.T) {
 	if diff := cmp.Diff(keys(render(t, "")), keys(render(t, "", "--set=console=null,history=null"))); diff != "" {
 		t.Errorf("(-default +without):\n%s", diff)
@@ -633,7 +640,8 @@ func TestChart_Dashboard(t *testing.T) {
 	}
 }
 
-// A label that is given twice is there once, and that by which the Deployment knows its pods stays.
+// A label that is given twice is there once, and that by which the Deployment knows its
+// pods stays.
 func TestChart_DuplicateLabels(t *testing.T) {
 	objects := render(t, "", "--set-string", `commonLabels.team=a,commonLabels.app\.kubernetes\.io/name=other`, "--set-string", "serviceMonitor.labels.team=b",
 		"--set", "serviceMonitor.enabled=true", "--set-string", `podLabels.team=c,podLabels.app\.kubernetes\.io/instance=other`)

@@ -42,7 +42,8 @@ func helm(t *testing.T, env []string, args ...string) (stdout string, err error)
 	return out.String(), err
 }
 
-// template is `helm template` of a release in a namespace. The file is one of testdata, or none.
+// template is `helm template` of a release in a namespace. The file is one of testdata,
+// or none.
 func template(t *testing.T, release, namespace, file string, args ...string) (string, error) {
 	t.Helper()
 	all := []string{"template", release, chart, "--namespace", namespace}

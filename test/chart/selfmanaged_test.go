@@ -24,7 +24,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// keepCertificates does what a manager does with certificates of its own, with the rights that the chart gives it and no others.
+// keepCertificates does what a manager does with certificates of its own, with the rights
+// that the chart gives it and no others.
 func keepCertificates(t *testing.T, namespace, name string) {
 	t.Helper()
 	config, err := cluster.ConfigFor("system:serviceaccount:"+namespace+":"+name, "system:serviceaccounts", "system:authenticated")

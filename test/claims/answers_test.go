@@ -21,10 +21,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// annotationPatch on an object with an answer of the allocator is the JSON patch by which the webhook of applyPatches changes the object.
+// annotationPatch on an object with an answer of the allocator is the JSON patch by which
+// the webhook of applyPatches changes the object.
 const annotationPatch = "example.com/patch"
 
-// applyPatches registers a mutating webhook of another program, which the API server calls after the allocator's. It returns when the webhook is called.
+// applyPatches registers a mutating webhook of another program, which the API server
+// calls after the allocator's. It returns when the webhook is called.
 func applyPatches(t *testing.T) {
 	t.Helper()
 	operations := []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
@@ -68,7 +70,8 @@ func setPatch(o client.Object, patch string) {
 // changedAnswer is the part of a denial that names the cause and the remedy.
 const changedAnswer = "another webhook or client has changed the allocator's answer: find and correct that webhook or client"
 
-// Another webhook changes an object after the allocator's answer: the denial names the field, both values and the remedy.
+// Another webhook changes an object after the allocator's answer: the denial names the
+// field, both values and the remedy.
 func TestAnswer_ChangedByAnotherWebhook(t *testing.T) {
 	applyPatches(t)
 	type change struct {
@@ -150,7 +153,8 @@ func TestAnswer_ChangedByAnotherWebhook(t *testing.T) {
 		suite.Change(t, admin, claim, func(o client.Object) { setPatch(o, "[]") })
 		k.Binds(t, admin, claim, "")
 	})
-	// An update of a claim with its addresses, whose absent fields the allocator restores.
+	// An update of a claim with its addresses, whose absent fields the allocator
+	// restores.
 	t.Run("of an update", func(t *testing.T) {
 		for _, k := range suite.Kinds {
 			t.Run(k.Name, func(t *testing.T) {

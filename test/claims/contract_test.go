@@ -28,7 +28,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// onEveryKind runs a test for each kind of claim in parallel, each in its own namespace and routing domain.
+// onEveryKind runs a test for each kind of claim in parallel, each in its own namespace
+// and routing domain.
 func onEveryKind(t *testing.T, test func(t *testing.T, k suite.Kind, ns string)) {
 	t.Helper()
 	onKinds(t, suite.Kinds, test)
@@ -53,7 +54,8 @@ func dryRun(ctx context.Context, k suite.Kind, claim client.Object) (string, err
 	return k.Address(o), err
 }
 
-// createExhausted creates a claim whose pool is exhausted, and checks that the create is denied or the claim is stored without an address.
+// createExhausted creates a claim whose pool is exhausted, and checks that the create is
+// denied or the claim is stored without an address.
 func createExhausted(t *testing.T, k suite.Kind, claim client.Object) {
 	t.Helper()
 	err := admin.Create(t.Context(), claim)
@@ -67,7 +69,8 @@ func createExhausted(t *testing.T, k suite.Kind, claim client.Object) {
 	k.Fails(t, admin, claim, "Exhausted IP Pools")
 }
 
-// awaitServed waits until a claim of createExhausted has an address. A denied claim is created again.
+// awaitServed waits until a claim of createExhausted has an address. A denied claim is
+// created again.
 func awaitServed(t *testing.T, k suite.Kind, claim client.Object) {
 	t.Helper()
 	if k.Denied {
@@ -118,7 +121,8 @@ func TestClaim_NameTaken(t *testing.T) {
 	})
 }
 
-// A claim that is deleted within a second of its creation leaves nothing behind (metal3-io/ip-address-manager #694).
+// A claim that is deleted within a second of its creation leaves nothing behind
+// (metal3-io/ip-address-manager #694).
 func TestClaim_CreateAndDelete(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.2")
@@ -199,7 +203,8 @@ func TestClaim_DryRun(t *testing.T) {
 	})
 }
 
-// A claim that finds its pool full is served when addresses are added or released (metal3-io/ip-address-manager #1537).
+// A claim that finds its pool full is served when addresses are added or released
+// (metal3-io/ip-address-manager #1537).
 func TestClaim_Exhaustion(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.1")
@@ -298,8 +303,9 @@ func TestClaim_Conflict(t *testing.T) {
 	})
 }
 
-// A webhook of another program changes the pool of a claim after the allocator has allocated the address. The changed claim is denied: its address may have
-// another owner in the routing domain of the other pool.
+// A webhook of another program changes the pool of a claim after the allocator has
+// allocated the address. The changed claim is denied: its address may have another owner
+// in the routing domain of the other pool.
 func TestClaim_PoolChangedByAnotherWebhook(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		suite.CreateForTest(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.9"))
@@ -363,7 +369,8 @@ func repoolPatch(k suite.Kind, claim []byte, pool string) ([]byte, error) {
 	return json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": raw["spec"]}})
 }
 
-// createPools creates a pool of each kind for the test. All offer the same addresses of one routing domain.
+// createPools creates a pool of each kind for the test. All offer the same addresses of
+// one routing domain.
 func createPools(t *testing.T, ns, first, last string) {
 	t.Helper()
 	made := map[string]bool{}
@@ -375,8 +382,8 @@ func createPools(t *testing.T, ns, first, last string) {
 	}
 }
 
-// The existing provider allocated one address to claims of two kinds, because it compared a claim with claims of the same kind only
-// (metal3-io/ip-address-manager #1529).
+// The existing provider allocated one address to claims of two kinds, because it compared
+// a claim with claims of the same kind only (metal3-io/ip-address-manager #1529).
 func TestClaim_ConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	const clients, each = 65, 3
@@ -456,7 +463,8 @@ func TestClaim_Cooldown(t *testing.T) {
 	})
 }
 
-// missingCooldown returns "" if the pool records a cooldown of the address, and otherwise a text with the recorded cooldowns.
+// missingCooldown returns "" if the pool records a cooldown of the address, and otherwise
+// a text with the recorded cooldowns.
 func missingCooldown(pool client.Object, address string) string {
 	text := pool.GetAnnotations()[butlerv1.AnnotationCooldown]
 	if p, ok := pool.(*butlerv1.NetworkPool); ok {
@@ -472,8 +480,10 @@ func missingCooldown(pool client.Object, address string) string {
 	return ""
 }
 
-// Every manager is killed and started again: allocated addresses stay owned, and recorded cooldowns continue. The release of an allocation
-// is recorded in the status of its pool before the finalizer is removed. If a user removes the finalizer, the pool records the cooldown in its annotation.
+// Every manager is killed and started again: allocated addresses stay owned, and recorded
+// cooldowns continue. The release of an allocation is recorded in the status of its pool
+// before the finalizer is removed. If a user removes the finalizer, the pool records the
+// cooldown in its annotation.
 func TestClaim_Restart(t *testing.T) {
 	type fixture struct {
 		suite.Kind

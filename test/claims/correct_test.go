@@ -12,7 +12,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// correctClaim updates a stored claim, and checks that the response contains the address want (any address if want is "") and that the claim is bound within 5 s.
+// correctClaim updates a stored claim, and checks that the response contains the address
+// want (any address if want is "") and that the claim is bound within 5 s.
 func correctClaim(t *testing.T, k suite.Kind, claim client.Object, change func(client.Object), want string) {
 	t.Helper()
 	began := time.Now()
@@ -53,7 +54,8 @@ func TestCorrection_OutsideThePool(t *testing.T) {
 	})
 }
 
-// An update to another address outside the pool is denied, and the claim keeps its request.
+// An update to another address outside the pool is denied, and the claim keeps its
+// request.
 func TestCorrection_ToAnotherAddressOutsideThePool(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		claim := k.Claim(ns, "c", "10.9.9.9")
@@ -121,7 +123,8 @@ func TestCorrection_OfTheLoserOfAConflict(t *testing.T) {
 	})
 }
 
-// A controller corrects a claim some milliseconds after its create, before the first status is written: whether a request was met does not depend on it.
+// A controller corrects a claim some milliseconds after its create, before the first
+// status is written: whether a request was met does not depend on it.
 func TestCorrection_BeforeTheFirstStatus(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.20")
@@ -159,7 +162,8 @@ func TestCorrection_BeforeTheFirstStatus(t *testing.T) {
 	})
 }
 
-// The count beside a pinned range may be corrected to the size of the range before the first status is written, too.
+// The count beside a pinned range may be corrected to the size of the range before the
+// first status is written, too.
 func TestCorrection_OfACountBeforeTheFirstStatus(t *testing.T) {
 	t.Parallel()
 	ns, k := suite.CreateNamespace(t, admin), suite.Kinds[0]
@@ -177,7 +181,8 @@ func TestCorrection_OfACountBeforeTheFirstStatus(t *testing.T) {
 	}
 }
 
-// A count that differs from the size of the pinned range is ignored. The count may be corrected to that size, also after the allocation.
+// A count that differs from the size of the pinned range is ignored. The count may be
+// corrected to that size, also after the allocation.
 func TestCorrection_OfACount(t *testing.T) {
 	t.Parallel()
 	ns, k := suite.CreateNamespace(t, admin), suite.Kinds[0]
@@ -200,7 +205,8 @@ func TestCorrection_OfACount(t *testing.T) {
 	suite.RequireDenied(t, count(ptr.To[int32](5)), 422, "spec.count", "cannot be changed while addresses are owned")
 }
 
-// The other fields of an allocation without addresses may change too, and the labels that the allocator derives from the fields follow.
+// The other fields of an allocation without addresses may change too, and the labels that
+// the allocator derives from the fields follow.
 func TestCorrection_OfOtherFields(t *testing.T) {
 	t.Parallel()
 	ns, k := suite.CreateNamespace(t, admin), suite.Kinds[0]

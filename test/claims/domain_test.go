@@ -16,8 +16,10 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A claim owns its address in the routing domain in which the address was granted. Neither of these changes that: its pool is made anew in another routing
-// domain, without the finalizer that keeps it; other clients write labels and annotations while the webhooks are not installed; a new leader starts.
+// A claim owns its address in the routing domain in which the address was granted.
+// Neither of these changes that: its pool is made anew in another routing domain, without
+// the finalizer that keeps it; other clients write labels and annotations while the
+// webhooks are not installed; a new leader starts.
 func TestDomain_OwnersKeepTheirAddresses(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s"}})
@@ -102,8 +104,9 @@ func TestDomain_OwnersKeepTheirAddresses(t *testing.T) {
 	})
 }
 
-// The address of a claim is changed while the webhooks are not installed, to an address that its pool never offered. The claim does not stay Ready, and gets its
-// address back when the change is undone.
+// The address of a claim is changed while the webhooks are not installed, to an address
+// that its pool never offered. The claim does not stay Ready, and gets its address back
+// when the change is undone.
 func TestAltered_ClaimGetsItsAddressBack(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s"}})
@@ -153,7 +156,8 @@ func TestAltered_ClaimGetsItsAddressBack(t *testing.T) {
 	}
 }
 
-// fails waits until the status of a claim reports that its pool does not offer the address. The status still names the address object of an IPClaim.
+// fails waits until the status of a claim reports that its pool does not offer the
+// address. The status still names the address object of an IPClaim.
 func fails(t *testing.T, c client.Client, k suite.Kind, claim client.Object, address string) {
 	t.Helper()
 	suite.AwaitObject(t, c, claim, func(o client.Object) string {
@@ -164,7 +168,8 @@ func fails(t *testing.T, c client.Client, k suite.Kind, claim client.Object, add
 	})
 }
 
-// theft is a claim whose author tries to get the address of another claim, the victim, in another routing domain.
+// theft is a claim whose author tries to get the address of another claim, the victim, in
+// another routing domain.
 type theft struct {
 	domain, victims   string // routing domains of the claim and of the victim
 	pool, victimsPool client.Object
@@ -206,7 +211,8 @@ func setAnnotation(o client.Object, key, value string) {
 	o.SetAnnotations(annotations)
 }
 
-// restart ends the manager and starts it again: a new leader computes the owners from the stored objects.
+// restart ends the manager and starts it again: a new leader computes the owners from the
+// stored objects.
 func restart(t *testing.T, box *sandbox.Sandbox) {
 	t.Helper()
 	manager := box.Managers()[0]
@@ -215,7 +221,8 @@ func restart(t *testing.T, box *sandbox.Sandbox) {
 	}
 }
 
-// removeWebhooks deletes the webhook configurations, and returns when the API server calls no webhook.
+// removeWebhooks deletes the webhook configurations, and returns when the API server
+// calls no webhook.
 func removeWebhooks(t *testing.T, c client.Client) {
 	t.Helper()
 	suite.Delete(t, c, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "zz-butler-ipam"}})

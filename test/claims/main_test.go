@@ -13,14 +13,16 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The tests share one control plane with two managers that serve all APIs. Each test has its own namespace and addresses.
+// The tests share one control plane with two managers that serve all APIs. Each test has
+// its own namespace and addresses.
 var (
 	cluster *sandbox.Sandbox
 	admin   client.WithWatch
 )
 
 func TestMain(m *testing.M) {
-	// RACE_MANAGER names a manager built with the race detector, whose reports fail the package (Sandbox.CheckLogs); without it, bin/butler-ipam.
+	// RACE_MANAGER names a manager built with the race detector, whose reports fail the
+	// package (Sandbox.CheckLogs); without it, bin/butler-ipam.
 	o := sandbox.Options{ManagerBinary: os.Getenv("RACE_MANAGER"), Replicas: 2, Tenants: true, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s", "--tenants", "--service-vips"}}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s

@@ -28,7 +28,8 @@ import (
 // ownedKind is a kind of claim with its pool, for tests that delete pools.
 type ownedKind struct {
 	suite.Kind
-	// resources are the resources of claims and pool as arguments of kubectl; "" for cluster-scoped kinds.
+	// resources are the resources of claims and pool as arguments of kubectl; "" for
+	// cluster-scoped kinds.
 	resources string
 }
 
@@ -58,7 +59,8 @@ func yamlOf(o client.Object) string {
 	return string(text)
 }
 
-// ownedKinds returns all kinds of claims, and Services, whose addresses are those of ProxyVIPs.
+// ownedKinds returns all kinds of claims, and Services, whose addresses are those of
+// ProxyVIPs.
 func ownedKinds() (all []ownedKind) {
 	for _, k := range suite.Kinds {
 		resources := map[string]string{"ipallocations": "ipallocations,networkpools", "ipclaims": "ipclaims,ippools", "ipaddressclaims": "ipaddressclaims,ippools"}[k.Resource]
@@ -102,7 +104,8 @@ func writeFile(t *testing.T, documents ...string) string {
 	return name
 }
 
-// onEveryOwnedKind runs a test for each kind, with a pool and eight claims that own addresses of the pool.
+// onEveryOwnedKind runs a test for each kind, with a pool and eight claims that own
+// addresses of the pool.
 func onEveryOwnedKind(t *testing.T, test func(t *testing.T, ns string, k ownedKind, pool string, claims []string)) {
 	t.Helper()
 	t.Parallel()
@@ -118,7 +121,8 @@ func onEveryOwnedKind(t *testing.T, test func(t *testing.T, ns string, k ownedKi
 	}
 }
 
-// awaitOwned waits until the status of a pool counts at least count owned addresses or allocations.
+// awaitOwned waits until the status of a pool counts at least count owned addresses or
+// allocations.
 func awaitOwned(t *testing.T, pool string, count int) {
 	t.Helper()
 	suite.AwaitObject(t, admin, object(t, pool), func(p *unstructured.Unstructured) string {
@@ -212,7 +216,8 @@ func TestPoolDeletion_BeforeItsClaims(t *testing.T) {
 	})
 }
 
-// A pool has its finalizer from its create, not from its observation by the leader: the first claim of the pool may be stored earlier.
+// A pool has its finalizer from its create, not from its observation by the leader: the
+// first claim of the pool may be stored earlier.
 func TestPoolDeletion_RightAfterTheCreate(t *testing.T) {
 	finalizers := map[string]string{
 		"NetworkPool": v1alpha1.FinalizerNetworkPool, "ProxyIPPool": novaedgev1.FinalizerProxyIPPool, "IPPool": metal3v1.FinalizerIPPool,
@@ -239,7 +244,8 @@ func TestPoolDeletion_RightAfterTheCreate(t *testing.T) {
 	})
 }
 
-// A claim with the finalizer of another controller delays the deletion of its pool, and the pool allocates nothing meanwhile.
+// A claim with the finalizer of another controller delays the deletion of its pool, and
+// the pool allocates nothing meanwhile.
 func TestPoolDeletion_WaitsForTheLastOwner(t *testing.T) {
 	onEveryOwnedKind(t, func(t *testing.T, ns string, k ownedKind, pool string, claims []string) {
 		kept := object(t, claims[0])
@@ -334,7 +340,8 @@ func TestPoolDeletion_ByKubectlPrune(t *testing.T) {
 	}
 }
 
-// A pool whose claims belong to another set, or to none, is protected like a pool without a set.
+// A pool whose claims belong to another set, or to none, is protected like a pool without
+// a set.
 func TestPoolDeletion_OfASetAlone(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	k := ownedKinds()[0]
@@ -355,7 +362,8 @@ func TestPoolDeletion_OfASetAlone(t *testing.T) {
 	awaitDeleted(t, append(claims, pool)...)
 }
 
-// If the deletion of a pool with owners is admitted (an IPPool, or a set with its claims), an event names the owners.
+// If the deletion of a pool with owners is admitted (an IPPool, or a set with its
+// claims), an event names the owners.
 func TestPoolDeletion_NamesItsOwners(t *testing.T) {
 	onEveryOwnedKind(t, func(t *testing.T, _ string, k ownedKind, pool string, claims []string) {
 		if object(t, claims[0]).GetKind() == "Service" {
@@ -403,7 +411,8 @@ func TestPoolDeletion_WithTheSamples(t *testing.T) {
 	}
 }
 
-// The allocations of a TenantCluster are deleted with the TenantCluster: once its deletion has begun, the allocations do not deny the deletion of their pool.
+// The allocations of a TenantCluster are deleted with the TenantCluster: once its
+// deletion has begun, the allocations do not deny the deletion of their pool.
 func TestPoolDeletion_WithATenantCluster(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	name := ns

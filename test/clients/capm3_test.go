@@ -24,13 +24,15 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// patience is the timeout for states that CAPM3, the manager of Cluster API Provider Metal3, reaches: it waits 30 s before it repeats what failed.
+// patience is the timeout for states that CAPM3, the manager of Cluster API Provider
+// Metal3, reaches: it waits 30 s before it repeats what failed.
 const patience = 3 * time.Minute
 
 // infrastructure is the API of CAPM3.
 const infrastructure = "infrastructure.cluster.x-k8s.io/v1beta2"
 
-// dataPool is a pool whose addresses the template of dataTemplate has CAPM3 write into the network data of each machine.
+// dataPool is a pool whose addresses the template of dataTemplate has CAPM3 write into
+// the network data of each machine.
 type dataPool struct {
 	name             string
 	pool             kind
@@ -51,8 +53,9 @@ var dataPools = []dataPool{
 // machinesOfPool is the number of machines that the pools serve.
 const machinesOfPool = 3
 
-// dataTemplate has the pools, a Cluster whose infrastructure is ready, as Cluster API reports it, and the template for the data of its machines. The arguments
-// are the routing domain and the IPPool's preAllocations.
+// dataTemplate has the pools, a Cluster whose infrastructure is ready, as Cluster API
+// reports it, and the template for the data of its machines. The arguments are the
+// routing domain and the IPPool's preAllocations.
 const dataTemplate = `
 apiVersion: ipam.metal3.io/v1alpha1
 kind: IPPool
@@ -145,7 +148,8 @@ spec:
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: Metal3Machine, name: %[1]s}
 `
 
-// metal3Machine is what CAPM3 has for a machine. The arguments are its name, the UID of its Machine, and the labels of its host.
+// metal3Machine is what CAPM3 has for a machine. The arguments are its name, the UID of
+// its Machine, and the labels of its host.
 const metal3Machine = `
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta2
 kind: Metal3Machine
@@ -163,18 +167,22 @@ spec:
 type capm3 struct {
 	t         *testing.T
 	namespace string
-	// claimName returns the name of the claim that CAPM3 creates for a machine with this Metal3Data and this host.
+	// claimName returns the name of the claim that CAPM3 creates for a machine with this
+	// Metal3Data and this host.
 	claimName func(p dataPool, data, host string) string
 }
 
-// namedAfterData returns the name of a claim unless the manager has the flag --enable-bmh-name-based-preallocation.
+// namedAfterData returns the name of a claim unless the manager has the flag
+// --enable-bmh-name-based-preallocation.
 func namedAfterData(p dataPool, data, _ string) string { return data + "-" + p.name }
 
 var installCAPM3 = sync.OnceValue(func() error {
 	return cluster.InstallCRDs(context.Background(), "bin/capm3-crds", "test/clients/testdata/baremetalhosts.yaml")
 })
 
-// startCAPM3 starts the manager of CAPM3 for a namespace of its own, without its webhooks, and creates the objects of dataTemplate and the hosts host-0, host-1 and so on.
+// startCAPM3 starts the manager of CAPM3 for a namespace of its own, without its
+// webhooks, and creates the objects of dataTemplate and the hosts host-0, host-1 and so
+// on.
 func startCAPM3(t *testing.T, hosts int, preAllocations string, args ...string) *capm3 {
 	t.Helper()
 	if err := installCAPM3(); err != nil {
@@ -211,7 +219,8 @@ func startCAPM3(t *testing.T, hosts int, preAllocations string, args ...string) 
 
 func hostName(i int) string { return fmt.Sprintf("host-%d", i) }
 
-// create creates the objects in a YAML text, with their statuses, and returns the last object.
+// create creates the objects in a YAML text, with their statuses, and returns the last
+// object.
 func (p *capm3) create(text string) *unstructured.Unstructured {
 	p.t.Helper()
 	var o *unstructured.Unstructured
@@ -311,7 +320,8 @@ type service struct {
 	Address string `json:"address"`
 }
 
-// addresses waits until a host has the data of a machine. It fails the test unless the data have the addresses of the machine's claims, and returns the address from each
+// addresses waits until a host has the data of a machine. It fails the test unless the
+// data have the addresses of the machine's claims, and returns the address from each
 // pool.
 func (p *capm3) addresses(machine string) map[string]string {
 	p.t.Helper()
@@ -344,8 +354,9 @@ func (p *capm3) addresses(machine string) map[string]string {
 	return claimed
 }
 
-// claimed returns the address that the claims of a machine have from each pool, and the data that CAPM3 has to write. It fails the test unless the address object of each
-// claim has the same address.
+// claimed returns the address that the claims of a machine have from each pool, and the
+// data that CAPM3 has to write. It fails the test unless the address object of each claim
+// has the same address.
 func (p *capm3) claimed(data, host string) (addresses map[string]string, expected machineData) {
 	p.t.Helper()
 	objects, err := list(p.t.Context(), p.namespace, all...)
@@ -401,7 +412,8 @@ func (p *capm3) owners(want int) {
 	}
 }
 
-// released waits until no claim and no address object is left, and checks that no host has a machine.
+// released waits until no claim and no address object is left, and checks that no host
+// has a machine.
 func (p *capm3) released(hosts int) {
 	p.t.Helper()
 	suite.Eventually(p.t, patience, func(ctx context.Context) error {
@@ -423,7 +435,8 @@ func (p *capm3) released(hosts int) {
 	}
 }
 
-// fill creates as many machines as the pools serve. It fails the test unless the machines have all addresses of the pools, and returns the addresses of each machine.
+// fill creates as many machines as the pools serve. It fails the test unless the machines
+// have all addresses of the pools, and returns the addresses of each machine.
 func (p *capm3) fill(names ...string) map[string]map[string]string {
 	p.t.Helper()
 	for _, name := range names {
@@ -454,7 +467,8 @@ func TestCAPM3_Machines(t *testing.T) {
 	p := startCAPM3(t, hosts, "{}")
 	given := p.fill("a", "b", "c")
 
-	// A machine that finds the pools full gets the addresses of the machine that is deleted.
+	// A machine that finds the pools full gets the addresses of the machine that is
+	// deleted.
 	p.addMachine("d", "{}")
 	m := p.object(infrastructure, "Metal3Machine", "d")
 	p.await(m, func() string {
@@ -483,7 +497,8 @@ func TestCAPM3_Machines(t *testing.T) {
 	p.released(hosts)
 }
 
-// With this flag, CAPM3 names the claims of an IPPool after the hosts, so that preAllocations of the pool keep an address for each host.
+// With this flag, CAPM3 names the claims of an IPPool after the hosts, so that
+// preAllocations of the pool keep an address for each host.
 func TestCAPM3_HostsKeepAddresses(t *testing.T) {
 	t.Parallel()
 	kept := map[string]string{hostName(0): "10.70.0.12", hostName(1): "10.70.0.11"}

@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The example has three pools, and with its default variables nine claims: two IPAllocations, three IPAddressClaims, three IPClaims, a ProxyVIP.
+// The example has three pools, and with its default variables nine claims: two
+// IPAllocations, three IPAddressClaims, three IPClaims, a ProxyVIP.
 const (
 	examplePools  = 3
 	exampleClaims = 9
@@ -51,7 +52,8 @@ func TestOpenTofu_Apply(t *testing.T) {
 	}
 }
 
-// withoutReferences has the claims name their pools as texts, which orders nothing, and wait for nothing.
+// withoutReferences has the claims name their pools as texts, which orders nothing, and
+// wait for nothing.
 var withoutReferences = []string{
 	"kubectl_manifest.network_pool.name", `"terraform"`, "kubectl_manifest.network_pool.kind", `"NetworkPool"`, "kubectl_manifest.ip_pool.name", `"terraform"`,
 	"kubectl_manifest.proxy_pool.name", "var.routing_domain", "wait = true", "", "wait     = true", "", "wait  = true", "",
@@ -141,7 +143,8 @@ func TestOpenTofu_DeniedChange(t *testing.T) {
 	w.apply(created)
 	before := ranges(t, w.namespace, exampleClaims)
 
-	// The provider keeps a denied change in its state as if it had been made, so its plans are empty until the configuration changes again.
+	// The provider keeps a denied change in its state as if it had been made, so its
+	// plans are empty until the configuration changes again.
 	w.variables["cidr"] = "10.60.0.0/27"
 	w.denied("cidr")
 	w.planned(false)
@@ -186,7 +189,8 @@ func (w *tofu) stored(name string) *unstructured.Unstructured {
 	return o
 }
 
-// What needs kube-controller-manager: the end of a namespace, and of what its owner leaves.
+// What needs kube-controller-manager: the end of a namespace, and of what its owner
+// leaves.
 func TestControllers_DeleteWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newTofu(t)
@@ -200,7 +204,8 @@ func TestControllers_DeleteWhatIsLeft(t *testing.T) {
 	for name := range left {
 		t.Errorf("%s outlives its namespace", name)
 	}
-	// The state still names them; the next destroy finds them gone and deletes what has no namespace.
+	// The state still names them; the next destroy finds them gone and deletes what has
+	// no namespace.
 	w.must("destroy", "-input=false", "-auto-approve")
 	nothingLeft(t, w.namespace)
 }

@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// One cluster with two managers serves the whole package; each test has a namespace and a routing domain of its own.
+// One cluster with two managers serves the whole package; each test has a namespace and a
+// routing domain of its own.
 var (
 	cluster *sandbox.Sandbox
 	stored  client.Client

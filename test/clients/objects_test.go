@@ -63,7 +63,8 @@ var (
 	all    = slices.Concat(pools, claims, []kind{metal3Addresses, clusterAPIAddresses})
 )
 
-// list is what is stored of kinds for a namespace and the routing domain of its name, by kind/name.
+// list is what is stored of kinds for a namespace and the routing domain of its name, by
+// kind/name.
 func list(ctx context.Context, namespace string, kinds ...kind) (map[string]*unstructured.Unstructured, error) {
 	found := map[string]*unstructured.Unstructured{}
 	for _, k := range kinds {
@@ -95,8 +96,8 @@ func versions(t *testing.T, namespace string) map[string]string {
 	return found
 }
 
-// ranges waits until this number of claims is stored and all of them have confirmed addresses, checks that no address is in two ranges, and returns
-// each claim's ranges.
+// ranges waits until this number of claims is stored and all of them have confirmed
+// addresses, checks that no address is in two ranges, and returns each claim's ranges.
 func ranges(t *testing.T, namespace string, want int) map[string]string {
 	t.Helper()
 	type interval struct {
@@ -151,7 +152,8 @@ func text(o *unstructured.Unstructured, path string) string {
 	return found
 }
 
-// address is the one at a path, written with the prefix of a single address where the kind has it so.
+// address is the one at a path, written with the prefix of a single address where the
+// kind has it so.
 func address(o *unstructured.Unstructured, path string) (netip.Addr, error) {
 	bare, _, _ := strings.Cut(text(o, path), "/")
 	return netip.ParseAddr(bare)

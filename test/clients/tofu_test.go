@@ -27,10 +27,12 @@ const (
 	providerModule = "github.com/gavinbunney/terraform-provider-kubectl"
 )
 
-// mirror lets OpenTofu find the provider. The tests of other clients do not need either program.
+// mirror lets OpenTofu find the provider. The tests of other clients do not need either
+// program.
 var mirror = sync.OnceValue(func() error { return writeMirror(shared) })
 
-// writeMirror lays the provider where OpenTofu looks for it, and writes the configuration that has OpenTofu look nowhere else.
+// writeMirror lays the provider where OpenTofu looks for it, and writes the configuration
+// that has OpenTofu look nowhere else.
 func writeMirror(dir string) error {
 	binary, err := filepath.Abs(filepath.Join(binaries, provider))
 	if err != nil {
@@ -72,7 +74,8 @@ type tofu struct {
 	variables map[string]any
 }
 
-// newTofu initializes the example in a namespace and a routing domain of its own, with pairs of old and new texts exchanged.
+// newTofu initializes the example in a namespace and a routing domain of its own, with
+// pairs of old and new texts exchanged.
 func newTofu(t *testing.T, edits ...string) *tofu {
 	t.Helper()
 	if err := mirror(); err != nil {
@@ -85,7 +88,8 @@ func newTofu(t *testing.T, edits ...string) *tofu {
 	return w
 }
 
-// write writes the example with pairs of old and new texts exchanged; each old text must be there.
+// write writes the example with pairs of old and new texts exchanged; each old text must
+// be there.
 func (w *tofu) write(edits ...string) {
 	w.t.Helper()
 	text, err := os.ReadFile(example)
@@ -160,7 +164,8 @@ func (w *tofu) apply(want counts, args ...string) {
 	}
 }
 
-// denied applies, which must fail and say every part. Line breaks and box characters of the output count as one blank.
+// denied applies, which must fail and say every part. Line breaks and box characters of
+// the output count as one blank.
 func (w *tofu) denied(parts ...string) {
 	w.t.Helper()
 	output, code := w.run("apply", "-input=false", "-auto-approve")

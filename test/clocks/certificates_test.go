@@ -180,7 +180,8 @@ func TestSelfManaged_OneWrongClockReplacesNothing(t *testing.T) {
 	}
 }
 
-// Nothing is taken from anybody, and the API server's time is what certificates are judged by.
+// Nothing is taken from anybody, and the API server's time is what certificates are
+// judged by.
 func TestSelfManaged_FirstCertificateUsesTheAPIServersTime(t *testing.T) {
 	s := newSecret(t, nil)
 	serves(t, keeper(t, s, years(-10)))

@@ -131,7 +131,8 @@ var kinds = map[string]kind{
 
 var errCooldown = errors.New("in cooldown")
 
-// free asks by a dry run whether the pool's address can be allocated: errCooldown where it cannot.
+// free asks by a dry run whether the pool's address can be allocated: errCooldown where
+// it cannot.
 func (k kind) free(ctx context.Context, ns string) error {
 	c := k.claim(ns, "next")
 	err := admin.Create(ctx, c, client.DryRunAll)
@@ -202,7 +203,8 @@ func TestCooldown_EndsWithinTheReuseDelay(t *testing.T) {
 	}
 }
 
-// The replica that records a release, or the one that reads the record after a restart, has a wrong clock.
+// The replica that records a release, or the one that reads the record after a restart,
+// has a wrong clock.
 func TestCooldown_IsNotCutShortByAWrongClock(t *testing.T) {
 	for name, k := range kinds {
 		for what, clocks := range map[string]struct{ records, reads time.Duration }{

@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// One control plane with one manager, and the webhooks. Tests set its clock and start it again.
+// One control plane with one manager, and the webhooks. Tests set its clock and start it
+// again.
 var (
 	cluster *sandbox.Sandbox
 	admin   client.WithWatch

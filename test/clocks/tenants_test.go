@@ -18,10 +18,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// patience of the manager with machines of tenants, and with allocations whose tenant is gone.
+// patience of the manager with machines of tenants, and with allocations whose tenant is
+// gone.
 const patience = 4 * time.Second
 
-// tenantPool creates a NetworkPool for tenants, whose addresses are 10.71.N.0-31, and the provider of its name.
+// tenantPool creates a NetworkPool for tenants, whose addresses are 10.71.N.0-31, and the
+// provider of its name.
 func tenantPool(t *testing.T, name string, n int) {
 	t.Helper()
 	suite.CreateForTest(t, admin, &butlerv1.NetworkPool{

@@ -25,8 +25,10 @@ var (
 	serving   = certificate{"butler-ipam-webhook", "butler-ipam-webhook-tls"}
 )
 
-// rotation makes the CA and the serving certificate anew, as they are when their time comes, and, for the second time, from nothing: then
-// the CA has another key too, which takes the two of them out of step until the kubelet has brought the new certificate to every pod.
+// rotation makes the CA and the serving certificate anew, as they are when their time
+// comes, and, for the second time, from nothing: then the CA has another key too, which
+// takes the two of them out of step until the kubelet has brought the new certificate to
+// every pod.
 func rotation(t *testing.T) {
 	for _, r := range []struct {
 		name   string

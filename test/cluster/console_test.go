@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// console installs the console, and reads its pages through the Service, as a person with a token, whose rights are in one namespace.
+// console installs the console, and reads its pages through the Service, as a person with
+// a token, whose rights are in one namespace.
 func console(t *testing.T) {
 	helm(t, "upgrade", withValues("console.enabled=true")...)
 	defer helm(t, "upgrade", withValues()...)

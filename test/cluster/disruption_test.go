@@ -38,7 +38,8 @@ func disruptions(t *testing.T) {
 	}
 }
 
-// drained takes the node's pods away, as far as the disruption budget lets it: with one node there is no place for new ones.
+// drained takes the node's pods away, as far as the disruption budget lets it: with one
+// node there is no place for new ones.
 func drained(t *testing.T) {
 	_, err := try(t, "", "kubectl", "drain", "node", "--pod-selector=app.kubernetes.io/name=butler-ipam", "--timeout=15s")
 	defer kubectl(t, "uncordon", "node")

@@ -40,7 +40,8 @@ func withoutEndpoints(t *testing.T) {
 	})
 }
 
-// scale sets the number of replicas past the chart, which has a minimum of one, and waits for the pods.
+// scale sets the number of replicas past the chart, which has a minimum of one, and waits
+// for the pods.
 func scale(t *testing.T, replicas string) {
 	t.Helper()
 	kubectl(t, "scale", "deployment/butler-ipam", "--namespace="+namespace, "--replicas="+replicas)

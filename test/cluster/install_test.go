@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// firstLimit is how long it may take from the installation to the first allocation, with the image on the node.
+// firstLimit is how long it may take from the installation to the first allocation, with
+// the image on the node.
 const firstLimit = time.Minute
 
 const pool = `
@@ -45,13 +46,15 @@ const (
 	chart   = "../../charts/butler-ipam"
 )
 
-// helm runs a command of Helm's on the release and waits until its pods are as they shall be.
+// helm runs a command of Helm's on the release and waits until its pods are as they shall
+// be.
 func helm(t *testing.T, command string, args ...string) {
 	t.Helper()
 	must(t, "", "helm", append([]string{command, release, "--namespace=" + namespace, "--wait", "--timeout=2m"}, args...)...)
 }
 
-// withValues are the arguments for a command that renders the chart, with the image under test and more values.
+// withValues are the arguments for a command that renders the chart, with the image under
+// test and more values.
 func withValues(values ...string) []string {
 	args := []string{chart, "--set=image.repository=" + os.Getenv("IMAGE"), "--set-string=image.tag=" + os.Getenv("VERSION")}
 	for _, value := range values {
@@ -60,7 +63,8 @@ func withValues(values ...string) []string {
 	return args
 }
 
-// makeNamespace makes the manager's namespace, which takes pods of the strictest kind only.
+// makeNamespace makes the manager's namespace, which takes pods of the strictest kind
+// only.
 func makeNamespace(t *testing.T) {
 	t.Helper()
 	kubectl(t, "create", "namespace", namespace)

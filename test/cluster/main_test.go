@@ -60,8 +60,8 @@ func connect() error {
 	return err
 }
 
-// The parts build on one another, on a cluster that is fresh: the third one installs the manager, and that about rights judges what those
-// before it have made it do.
+// The parts build on one another, on a cluster that is fresh: the third one installs the
+// manager, and that about rights judges what those before it have made it do.
 func TestManager(t *testing.T) {
 	for _, part := range []struct {
 		name string
@@ -134,7 +134,8 @@ func until(t *testing.T, what string, try func() error) {
 	}
 }
 
-// settled waits until as many pods as the manager shall have are ready, and none is on its way out.
+// settled waits until as many pods as the manager shall have are ready, and none is on
+// its way out.
 func settled(t *testing.T) []corev1.Pod {
 	t.Helper()
 	var pods corev1.PodList
@@ -178,7 +179,8 @@ func nextNetwork() string {
 	return fmt.Sprintf("10.%d.0.0/16", pools)
 }
 
-// underLoad does something while clients create allocations, and fails where one of these creates does.
+// underLoad does something while clients create allocations, and fails where one of these
+// creates does.
 func underLoad(t *testing.T, do func()) {
 	t.Helper()
 	l := load.Start(t, admin, nextNetwork(), clients)

@@ -26,7 +26,8 @@ import (
 
 const account = "butler-ipam"
 
-// right is leave to do something with objects of a kind. Namespace and name are "" for all of them.
+// right is leave to do something with objects of a kind. Namespace and name are "" for
+// all of them.
 type right struct{ namespace, group, resource, name, verb string }
 
 func (r right) String() string {
@@ -46,7 +47,8 @@ func (r right) allows(use right) bool {
 		(r.namespace == "" || r.namespace == use.namespace) && (r.name == "" || r.name == use.name)
 }
 
-// unused are rights that a run of these tests may not need, and why they are granted all the same.
+// unused are rights that a run of these tests may not need, and why they are granted all
+// the same.
 var unused = map[right]string{
 	{group: "butler.butlerlabs.dev", resource: "ipallocations", verb: "get"}:                                              "a stored claim is read again where nobody knows what became of the range that was being written to it",
 	{namespace: namespace, group: "cert-manager.io", resource: "certificates", name: "butler-ipam-webhook", verb: "list"}: "API servers that do not stream what is there at the begin of a watch",
@@ -100,8 +102,8 @@ func rights(t *testing.T) {
 	}
 }
 
-// namespaceGoes deletes a namespace with a pool whose addresses are owned for longer than it takes to come to the pool: that may go where its
-// namespace does.
+// namespaceGoes deletes a namespace with a pool whose addresses are owned for longer than
+// it takes to come to the pool: that may go where its namespace does.
 func namespaceGoes(t *testing.T) {
 	namespace := load.NewPool(t, admin, nextNetwork())
 	owned := load.Claim(namespace, "owned")
@@ -115,7 +117,8 @@ func namespaceGoes(t *testing.T) {
 	kubectl(t, "wait", "namespace/"+namespace, "--for=delete", "--timeout=1m")
 }
 
-// missingPool asks for addresses of a pool that is not there: the API server is asked for it before that is believed.
+// missingPool asks for addresses of a pool that is not there: the API server is asked for
+// it before that is believed.
 func missingPool(t *testing.T) {
 	text := strings.ReplaceAll(allocation, "name: first", "name: missing")
 	if _, err := create(t, text); err != nil {
@@ -124,7 +127,8 @@ func missingPool(t *testing.T) {
 	kubectl(t, "delete", "ipallocation/missing", "--timeout=30s")
 }
 
-// scrape reads the metrics of a pod as Prometheus does: the manager asks the API server who that is, and whether they may.
+// scrape reads the metrics of a pod as Prometheus does: the manager asks the API server
+// who that is, and whether they may.
 func scrape(t *testing.T) {
 	const scraper = "scraper"
 	kubectl(t, "create", "serviceaccount", scraper)
@@ -214,7 +218,8 @@ func granted(t *testing.T) (rights []right) {
 	return rights
 }
 
-// used are the rights that the API server's audit log has seen the chart's manager use. Nothing in that log may have been refused for want of one.
+// used are the rights that the API server's audit log has seen the chart's manager use.
+// Nothing in that log may have been refused for want of one.
 func used(t *testing.T) map[right]bool {
 	t.Helper()
 	log, err := os.Open(filepath.Join(os.Getenv("CLUSTER_DIR"), "logs", "audit.log"))

@@ -30,7 +30,8 @@ spec:
   ports: [443]
 `
 
-// onlyRead fails the test where more of a group that is off is there than the manager's right to read it.
+// onlyRead fails the test where more of a group that is off is there than the manager's
+// right to read it.
 func onlyRead(t *testing.T) {
 	t.Helper()
 	if strings.Contains(kubectl(t, "get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--selector=app.kubernetes.io/instance="+release, "--output=yaml"), "novaedge.io") {
@@ -48,7 +49,8 @@ func switchOff() []string {
 	return append([]string{"upgrade", release, "--namespace=" + namespace, "--wait", "--timeout=2m"}, withValues()...)
 }
 
-// switches turns an API group on under a running manager, and off again, which Helm refuses as long as objects of it are stored.
+// switches turns an API group on under a running manager, and off again, which Helm
+// refuses as long as objects of it are stored.
 func switches(t *testing.T) {
 	onlyRead(t)
 	helm(t, "upgrade", withValues("apis.novaedge=true")...)
@@ -78,11 +80,13 @@ func switches(t *testing.T) {
 	kubectl(t, "delete", "proxyvip/first", "--timeout=30s")
 }
 
-// rounds is how many times the group is switched on and off while objects of it are created and deleted all the time.
+// rounds is how many times the group is switched on and off while objects of it are
+// created and deleted all the time.
 const rounds = 20
 
-// switchesAgain switches the group on and off in a row. In every second of it ProxyVIPs and IPAllocations are created and deleted: of the latter no create
-// may fail, and none may wait for long.
+// switchesAgain switches the group on and off in a row. In every second of it ProxyVIPs
+// and IPAllocations are created and deleted: of the latter no create may fail, and none
+// may wait for long.
 func switchesAgain(t *testing.T) {
 	var (
 		churn              sync.WaitGroup

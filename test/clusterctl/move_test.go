@@ -113,7 +113,8 @@ func (p place) create(objects ...client.Object) {
 
 const namespace = "tenants"
 
-// addresses is which claim has which address, of both kinds: by the answer, by what the claim's status names, and by the pool.
+// addresses is which claim has which address, of both kinds: by the answer, by what the
+// claim's status names, and by the pool.
 func (p place) addresses() (map[string]string, error) {
 	ctx, in := context.Background(), client.InNamespace(namespace)
 	var (
@@ -152,7 +153,8 @@ func (p place) addresses() (map[string]string, error) {
 	return all, errors.Join(errs...)
 }
 
-// ownedByPool is an error where an address of the NetworkPool does not name the NetworkPool of this cluster as its owner, beside its claim.
+// ownedByPool is an error where an address of the NetworkPool does not name the
+// NetworkPool of this cluster as its owner, beside its claim.
 func (p place) ownedByPool(ctx context.Context, a *ipamv1.IPAddress) error {
 	if a.Spec.PoolRef.Kind != "NetworkPool" {
 		return nil
@@ -227,7 +229,8 @@ func (p place) cluster() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
 }
 
-// provisioned has the Cluster say what its providers do once it runs: clusterctl moves no other, and a move leaves the status behind.
+// provisioned has the Cluster say what its providers do once it runs: clusterctl moves no
+// other, and a move leaves the status behind.
 func (p place) provisioned() {
 	p.t.Helper()
 	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}}
@@ -329,8 +332,9 @@ func TestMove_ThereAndBack(t *testing.T) {
 	there.givesNothingAway(before)
 }
 
-// busyWith leaves an IPClaim as a replica does that is giving it an address, with the managers frozen. What it returns waits until clusterctl says
-// that it waits, sees that nothing has been moved, and thaws the managers: the claim is in nobody's way then.
+// busyWith leaves an IPClaim as a replica does that is giving it an address, with the
+// managers frozen. What it returns waits until clusterctl says that it waits, sees that
+// nothing has been moved, and thaws the managers: the claim is in nobody's way then.
 func (p place) busyWith(name string) (release func(to place)) {
 	p.t.Helper()
 	each := func(do func(*sandbox.Manager) error) {
@@ -369,7 +373,8 @@ func (p place) busyWith(name string) (release func(to place)) {
 	}
 }
 
-// givesNothingAway asks for every address that the shared pool has left, and fails the test where one is among those that were moved.
+// givesNothingAway asks for every address that the shared pool has left, and fails the
+// test where one is among those that were moved.
 func (p place) givesNothingAway(moved map[string]string) {
 	p.t.Helper()
 	has := map[string]string{}

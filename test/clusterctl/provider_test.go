@@ -21,8 +21,9 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// provider stores objects as Metal3's own address manager leaves them: nothing of the answer is on a claim, all of it in the address that the claim
-// and the pool own, and in statuses, which a move leaves behind.
+// provider stores objects as Metal3's own address manager leaves them: nothing of the
+// answer is on a claim, all of it in the address that the claim and the pool own, and in
+// statuses, which a move leaves behind.
 type provider struct {
 	place
 	cluster metav1.OwnerReference
@@ -103,7 +104,8 @@ func (p provider) ipAddressClaim(name string, pool *metal3v1.IPPool, address str
 	}
 }
 
-// late creates claims while the move is under way, from the moment that there are pools, and says by which names when stop is closed.
+// late creates claims while the move is under way, from the moment that there are pools,
+// and says by which names when stop is closed.
 func (p place) late(stop <-chan struct{}) (names []string, err error) {
 	for i := 0; i < 10; {
 		select {

@@ -59,7 +59,8 @@ func claim(pool, name, tenant, first, last string, purpose butlerv1.IPAllocation
 	}
 }
 
-// objects returns pools and claims: a /21 with owners of each kind, a reservation, a cooldown and a conflict; a /8; an IPv6 /64; a /16 with 10,000 claims.
+// objects returns pools and claims: a /21 with owners of each kind, a reservation, a
+// cooldown and a conflict; a /8; an IPv6 /64; a /16 with 10,000 claims.
 func objects() []metav1.Object {
 	vlan := pool("vlan40", "10.40.0.0/21", "10.40.0.0/26")
 	vlan.Spec.TenantAllocation = &butlerv1.TenantAllocation{
@@ -92,7 +93,8 @@ func objects() []metav1.Object {
 	return all
 }
 
-// browser is a browser with the pages of the console. messages collects the messages in the developer console of the browser.
+// browser is a browser with the pages of the console. messages collects the messages in
+// the developer console of the browser.
 type browser struct {
 	context.Context
 	base string
@@ -141,7 +143,8 @@ func newBrowser(t *testing.T) *browser {
 	return b
 }
 
-// startBrowser starts a browser for the pages at a URL. The test fails if the developer console of the browser contains a message.
+// startBrowser starts a browser for the pages at a URL. The test fails if the developer
+// console of the browser contains a message.
 func startBrowser(t *testing.T, base string) *browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()),
@@ -246,7 +249,8 @@ func square(title string) string {
 	return fmt.Sprintf("[...document.querySelectorAll('.squares rect')].find(r => r.querySelector('title').textContent.startsWith(%s))", text)
 }
 
-// clickSquare clicks on a square with the mouse, and waits for the page of the square's link.
+// clickSquare clicks on a square with the mouse, and waits for the page of the square's
+// link.
 func (b *browser) clickSquare(t *testing.T, title string) {
 	t.Helper()
 	at := eval[[]float64](t, b, fmt.Sprintf("(s => { s.scrollIntoView({block: 'center'}); const r = s.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2] })(%s)", square(title)))
@@ -303,8 +307,8 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// closeColours lists the pairs of classes of squares with similar colours: their distance in RGB is less than 40. The colour of a pattern is its background
-// colour.
+// closeColours lists the pairs of classes of squares with similar colours: their distance
+// in RGB is less than 40. The colour of a pattern is its background colour.
 const closeColours = `(() => {
   const colours = {};
   for (const e of document.querySelectorAll('.legend rect')) {
@@ -383,7 +387,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// The browser reloads a page with refresh without a script, until the person follows the link that switches refresh off.
+// The browser reloads a page with refresh without a script, until the person follows the
+// link that switches refresh off.
 func TestRefresh(t *testing.T) {
 	b := newBrowser(t)
 	b.open(t, "/claims?state=Conflict")
@@ -409,7 +414,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// In a narrow window, only the band and the list are visible, and no page is wider than the window.
+// In a narrow window, only the band and the list are visible, and no page is wider than
+// the window.
 func TestNarrowWindow(t *testing.T) {
 	b := newBrowser(t)
 	for width, visible := range map[int64]bool{640: false, 400: false, 900: true} {
@@ -429,7 +435,8 @@ func TestNarrowWindow(t *testing.T) {
 	}
 }
 
-// lowContrast lists the texts whose contrast to the background is lower than WCAG AA requires.
+// lowContrast lists the texts whose contrast to the background is lower than WCAG AA
+// requires.
 const lowContrast = `(() => {
   const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m };
   const luminance = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
@@ -468,7 +475,8 @@ func TestContrastAndDarkMode(t *testing.T) {
 	}
 }
 
-// Each control has a name for screen readers. The first element that the keyboard reaches is a link to the content, and the keyboard reaches no square.
+// Each control has a name for screen readers. The first element that the keyboard reaches
+// is a link to the content, and the keyboard reaches no square.
 func TestNamesAndKeyboard(t *testing.T) {
 	b := newBrowser(t)
 	needsName := map[string]bool{"link": true, "button": true, "textbox": true, "searchbox": true, "combobox": true, "image": true, "img": true, "navigation": true, "region": true}
@@ -518,7 +526,8 @@ func text(v *accessibility.Value) string {
 	return s
 }
 
-// The Content-Security-Policy of the pages is in force: the browser does not run a script in a page, and reports the attempt.
+// The Content-Security-Policy of the pages is in force: the browser does not run a script
+// in a page, and reports the attempt.
 func TestPolicy(t *testing.T) {
 	b := newBrowser(t)
 	b.open(t, vlan40)
@@ -545,7 +554,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// The browser measures the times of the pages of a pool with 10,000 claims. The test logs the times and has no limit for the times.
+// The browser measures the times of the pages of a pool with 10,000 claims. The test logs
+// the times and has no limit for the times.
 func TestManyClaims(t *testing.T) {
 	b := newBrowser(t)
 	for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/many", "/claims", "/health"} {

@@ -15,8 +15,10 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Two persons open butler-ipam console, each in its own browser and with a token as the password. On each page that links lead to, a person sees no name of the
-// other person's objects, and the addresses of these objects as owned. A browser without a token gets status 401.
+// Two persons open butler-ipam console, each in its own browser and with a token as the
+// password. On each page that links lead to, a person sees no name of the other person's
+// objects, and the addresses of these objects as owned. A browser without a token gets
+// status 401.
 func TestPersons(t *testing.T) {
 	s, admin := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	namespaces := []string{suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)}

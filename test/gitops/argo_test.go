@@ -21,7 +21,8 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// argo is an Application of Argo CD's application controller, which syncs and compares when the test says so.
+// argo is an Application of Argo CD's application controller, which syncs and compares
+// when the test says so.
 type argo struct {
 	cache     cache.ClusterCache
 	kubectl   kube.Kubectl
@@ -35,8 +36,8 @@ const (
 	argoTracks  = "argocd.argoproj.io/tracking-id"
 )
 
-// An Application can have its objects applied by the client or by the server, and compared by the client, by the server's rules for who
-// owns a field, or by a dry run.
+// An Application can have its objects applied by the client or by the server, and
+// compared by the client, by the server's rules for who owns a field, or by a dry run.
 type argoOptions struct{ serverSideApply, serverSideDiff bool }
 
 // argoCache is what the controller knows of the cluster, for all Applications.
@@ -61,7 +62,8 @@ func newArgo(options argoOptions) func(t *testing.T, namespace string) gitops {
 		t.Helper()
 		live, err := argoCache()
 		must(t, err)
-		// Foreground, the default, waits for the garbage collector, which is no part of this control plane.
+		// Foreground, the default, waits for the garbage collector, which is no part of
+		// this control plane.
 		background := metav1.DeletePropagationBackground
 		a := &argo{
 			cache: live, kubectl: &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}, namespace: namespace,
@@ -78,7 +80,8 @@ func newArgo(options argoOptions) func(t *testing.T, namespace string) gitops {
 			runner, stop, err := a.kubectl.ManageServerSideDiffDryRuns(cluster.Config())
 			must(t, err)
 			t.Cleanup(stop)
-			// Not to leave out what webhooks change in a dry run is the stricter comparison.
+			// Not to leave out what webhooks change in a dry run is the stricter
+			// comparison.
 			a.diff = append(a.diff, diff.WithServerSideDiff(true), diff.WithServerSideDryRunner(diff.NewK8sServerSideDryRunner(runner)), diff.WithIgnoreMutationWebhook(false))
 		}
 		return a

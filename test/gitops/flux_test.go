@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// flux is a Kustomization of Flux' kustomize-controller, in intervals of the test's choice.
+// flux is a Kustomization of Flux' kustomize-controller, in intervals of the test's
+// choice.
 type flux struct {
 	manager   *ssa.ResourceManager
 	options   ssa.ApplyOptions

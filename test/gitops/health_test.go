@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// What Flux' kstatus and Argo CD's health check say of an object: of one that nobody has looked at yet, and of what becomes of it.
+// What Flux' kstatus and Argo CD's health check say of an object: of one that nobody has
+// looked at yet, and of what becomes of it.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -67,7 +68,8 @@ func TestHealth(t *testing.T) {
 	becomes(bad, "is outside the pool", "Failed", "Degraded")
 }
 
-// Flux knows of the condition Ready alone, which a ProxyVIP does not have: its health is for Argo CD.
+// Flux knows of the condition Ready alone, which a ProxyVIP does not have: its health is
+// for Argo CD.
 func TestHealth_ProxyVIPs(t *testing.T) {
 	t.Parallel()
 	name := newNamespace(t) // a ProxyIPPool has none

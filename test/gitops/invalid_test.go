@@ -35,7 +35,8 @@ func TestFlux_InvalidRange(t *testing.T) {
 	}
 }
 
-// Argo CD asks nobody before it writes. It tells the reason of the one object, and applies the others.
+// Argo CD asks nobody before it writes. It tells the reason of the one object, and
+// applies the others.
 func TestArgo_InvalidRange(t *testing.T) {
 	for name, options := range map[string]argoOptions{"client-side": {}, "server-side": {serverSideApply: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +96,9 @@ func TestFlux_ForceRecreates(t *testing.T) {
 	}
 }
 
-// In a first sync the pool may come after the allocation, which nobody can judge then: it is stored, and says what is wrong when the pool is
-// there. Who has the pool come first is told at once.
+// In a first sync the pool may come after the allocation, which nobody can judge then: it
+// is stored, and says what is wrong when the pool is there. Who has the pool come first
+// is told at once.
 func TestInvalidRange_TogetherWithItsPool(t *testing.T) {
 	t.Parallel()
 	t.Run("Flux", func(t *testing.T) {
@@ -141,7 +143,8 @@ func TestInvalidRange_TogetherWithItsPool(t *testing.T) {
 	}
 }
 
-// earlierWave has Argo CD apply the pools before everything else, and prune them after it.
+// earlierWave has Argo CD apply the pools before everything else, and prune them after
+// it.
 func earlierWave(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	for _, o := range objects {
 		if o.GetKind() == "NetworkPool" {

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// link has the keys of a deep link of Argo CD: https://argo-cd.readthedocs.io/en/stable/operator-manual/deep_links/
+// link has the keys of a deep link of Argo CD:
+// https://argo-cd.readthedocs.io/en/stable/operator-manual/deep_links/
 type link struct {
 	URL         string `json:"url"`
 	Title       string `json:"title"`
@@ -20,7 +21,8 @@ type link struct {
 	Condition   string `json:"if,omitempty"`
 }
 
-// Argo CD evaluates the condition of a link with expr, and its URL as a template of Go. It offers the object as "resource".
+// Argo CD evaluates the condition of a link with expr, and its URL as a template of Go.
+// It offers the object as "resource".
 func TestLinks(t *testing.T) {
 	text, err := os.ReadFile("../../config/argocd/links.yaml")
 	must(t, err)

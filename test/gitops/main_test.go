@@ -30,7 +30,8 @@ const soon = 30 * time.Second
 
 var apiVersion = v1alpha1.GroupVersion.String()
 
-// One cluster with two managers serves the whole package; each test has a namespace and a routing domain of its own.
+// One cluster with two managers serves the whole package; each test has a namespace and a
+// routing domain of its own.
 var (
 	cluster *sandbox.Sandbox
 	stored  client.Client
@@ -64,9 +65,11 @@ func run(m *testing.M) (code int, err error) {
 	return code, cluster.Stop()
 }
 
-// gitops is what an engine does with a repository: all objects that should be in a namespace. The objects are the engine's to write to.
+// gitops is what an engine does with a repository: all objects that should be in a
+// namespace. The objects are the engine's to write to.
 type gitops interface {
-	// sync applies the objects, and deletes what it has applied earlier and is no longer among them.
+	// sync applies the objects, and deletes what it has applied earlier and is no longer
+	// among them.
 	sync(ctx context.Context, objects []*unstructured.Unstructured) error
 	// drifted names the objects that are stored otherwise, or not at all, or too many.
 	drifted(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error)
@@ -96,7 +99,8 @@ func newNamespace(t *testing.T) string {
 	return n.Name
 }
 
-// repository is files of testdata as its build gives them for a namespace: everything in it, pools in a routing domain of its own.
+// repository is files of testdata as its build gives them for a namespace: everything in
+// it, pools in a routing domain of its own.
 func repository(t *testing.T, namespace string, files ...string) (objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, name := range files {
@@ -115,7 +119,8 @@ func repository(t *testing.T, namespace string, files ...string) (objects []*uns
 	return objects
 }
 
-// versions is the resourceVersion of each pool and allocation of a namespace, by Kind/name.
+// versions is the resourceVersion of each pool and allocation of a namespace, by
+// Kind/name.
 func versions(ctx context.Context, namespace string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, kind := range []string{"NetworkPool", "IPAllocation"} {
@@ -139,8 +144,9 @@ func mustVersions(t *testing.T, namespace string) map[string]string {
 	return all
 }
 
-// settled waits until as many allocations as wanted have ranges of their own and the pool's status counts them, which is the last write
-// about them. It returns the ranges by name.
+// settled waits until as many allocations as wanted have ranges of their own and the
+// pool's status counts them, which is the last write about them. It returns the ranges by
+// name.
 func settled(t *testing.T, namespace string, want int) map[string]v1alpha1.PinnedIPRange {
 	t.Helper()
 	ranges := map[string]v1alpha1.PinnedIPRange{}
@@ -179,7 +185,8 @@ func ready(conditions []metav1.Condition, generation int64) bool {
 	return false
 }
 
-// eventually waits until a check finds nothing to complain about, and returns its last complaint where that never is.
+// eventually waits until a check finds nothing to complain about, and returns its last
+// complaint where that never is.
 func eventually(ctx context.Context, check func() error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, soon, true, func(context.Context) (bool, error) {

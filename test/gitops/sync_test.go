@@ -18,7 +18,8 @@ import (
 
 var everything = []string{"pool", "allocations", "pinned"}
 
-// inSync fails a test in whose namespace an engine sees a difference, or writes when it applies the same again.
+// inSync fails a test in whose namespace an engine sees a difference, or writes when it
+// applies the same again.
 func inSync(t *testing.T, namespace string, e gitops, objects func() []*unstructured.Unstructured) {
 	t.Helper()
 	before := mustVersions(t, namespace)
@@ -126,7 +127,8 @@ func TestSync_DriftIsReverted(t *testing.T) {
 	})
 }
 
-// What is pruned frees its addresses: the next one that asks for as many gets just these, as there are no others.
+// What is pruned frees its addresses: the next one that asks for as many gets just these,
+// as there are no others.
 func TestPrune_FreesAddresses(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		full := func(names ...string) []*unstructured.Unstructured {

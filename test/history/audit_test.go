@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// auditEvent contains the fields of an event in the API server's audit log that the test reads.
+// auditEvent contains the fields of an event in the API server's audit log that the test
+// reads.
 type auditEvent struct {
 	Verb      string
 	User      struct{ Username string }
@@ -25,8 +26,8 @@ type auditEvent struct {
 	ResponseObject json.RawMessage
 }
 
-// With the sample policy, the audit log of the API server contains only the creates, with the addresses, and the deletes of claims and address objects of each
-// kind.
+// With the sample policy, the audit log of the API server contains only the creates, with
+// the addresses, and the deletes of claims and address objects of each kind.
 func TestAuditPolicy_LogsCreatesAndDeletes(t *testing.T) {
 	policy, err := filepath.Abs("../../config/samples/audit-policy.yaml")
 	if err != nil {

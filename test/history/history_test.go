@@ -1,4 +1,5 @@
-// Package history tests that the log of the managers and the AllocationHistories contain each allocation and each release, while leaders are killed.
+// Package history tests that the log of the managers and the AllocationHistories contain
+// each allocation and each release, while leaders are killed.
 package history
 
 import (
@@ -45,7 +46,8 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// clientsPerKind is the number of concurrent clients that create and delete claims of a kind.
+// clientsPerKind is the number of concurrent clients that create and delete claims of a
+// kind.
 const clientsPerKind = 4
 
 // life describes a claim that was Ready.
@@ -91,7 +93,8 @@ func (l *lives) delete(t *testing.T, o client.Object) {
 	l.byUID[string(o.GetUID())].released, l.byUID[string(o.GetUID())].deleted = true, deleted
 }
 
-// awaitLog waits until the log of the managers is complete. It writes the log to a file, and returns the number of records in the log.
+// awaitLog waits until the log of the managers is complete. It writes the log to a file,
+// and returns the number of records in the log.
 func (l *lives) awaitLog(t *testing.T, s *sandbox.Sandbox, path string) (logged int) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error { // the managers write log lines after the events
@@ -113,8 +116,9 @@ func (l *lives) awaitLog(t *testing.T, s *sandbox.Sandbox, path string) (logged 
 	return logged
 }
 
-// awaitHistory waits until the log of the managers and the AllocationHistories are complete. It writes the log to a file, and returns the numbers of records in
-// the log and in the AllocationHistories.
+// awaitHistory waits until the log of the managers and the AllocationHistories are
+// complete. It writes the log to a file, and returns the numbers of records in the log
+// and in the AllocationHistories.
 func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (logged, stored int) {
 	t.Helper()
 	logged = l.awaitLog(t, s, path)
@@ -126,11 +130,13 @@ func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (log
 	return logged, stored
 }
 
-// The test creates and deletes random claims of each kind, and repeatedly kills the leader, so that another replica takes over. At the end the test kills every
-// replica at the same time, and the replicas restart. Then:
+// The test creates and deletes random claims of each kind, and repeatedly kills the
+// leader, so that another replica takes over. At the end the test kills every replica at
+// the same time, and the replicas restart. Then:
 //
 //   - the log contains the allocation and the release of each claim that was Ready
-//   - the AllocationHistories contain the allocation and the release of each claim that was Ready
+//   - the AllocationHistories contain the allocation and the release of each claim that
+//     was Ready
 //   - kubectl ipam who finds the owners in the log and in the AllocationHistories
 //
 // HISTORY_OPERATIONS and HISTORY_KILLS make the test longer.
@@ -223,7 +229,8 @@ func TestHistory_IsComplete(t *testing.T) {
 		}
 	}
 
-	// Each kind has a claim that still exists (stayed) and a claim that was deleted after the kills (left). kubectl ipam who must return:
+	// Each kind has a claim that still exists (stayed) and a claim that was deleted after
+	// the kills (left). kubectl ipam who must return:
 	//
 	//   - from the whole log, and for the time before the kills: the claim
 	//   - for now: stayed, and not left
@@ -309,7 +316,8 @@ func who(t *testing.T, s *sandbox.Sandbox, address string, args ...string) []byt
 	return out
 }
 
-// names reports whether kubectl ipam who returns a claim as an owner of its address in the past, with the right times.
+// names reports whether kubectl ipam who returns a claim as an owner of its address in
+// the past, with the right times.
 func names(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) bool {
 	t.Helper()
 	var answer struct {
@@ -326,7 +334,8 @@ func names(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) bool {
 	return false
 }
 
-// requireOwner requires that kubectl ipam who returns a claim as the owner of its address.
+// requireOwner requires that kubectl ipam who returns a claim as the owner of its
+// address.
 func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
 	t.Helper()
 	if !names(t, l, s, args...) {
@@ -334,8 +343,9 @@ func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
 	}
 }
 
-// killLeader kills the leader and waits for the next leader. It reports whether the restarted replica leads again. With freeze, killLeader first stops the
-// process of the leader, and kills the process after another replica leads.
+// killLeader kills the leader and waits for the next leader. It reports whether the
+// restarted replica leads again. With freeze, killLeader first stops the process of the
+// leader, and kills the process after another replica leads.
 func killLeader(t *testing.T, s *sandbox.Sandbox, c client.Client, freeze bool) (ledAgain bool) {
 	t.Helper()
 	leader := func(ctx context.Context) (string, error) {

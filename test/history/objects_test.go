@@ -27,7 +27,8 @@ const (
 	today = "2026-11-28"
 )
 
-// recordOf returns a record with a name and a UID that compress as badly as in a real claim.
+// recordOf returns a record with a name and a UID that compress as badly as in a real
+// claim.
 func recordOf(n int) historyrecord.Record {
 	r, _ := allocator.ParseRange(fmt.Sprintf("10.0.%d.%d", n/200%250, n%200))
 	return historyrecord.Record{
@@ -43,8 +44,9 @@ func recordsOf(first, n int) (list []historyrecord.Record) {
 	return list
 }
 
-// The size and the number of AllocationHistories are bounded. Store returns an error only for the first records without room on a day. Two writers lose no
-// record, although each writer has stale objects.
+// The size and the number of AllocationHistories are bounded. Store returns an error only
+// for the first records without room on a day. Two writers lose no record, although each
+// writer has stale objects.
 func TestObjects_AreBounded(t *testing.T) {
 	_, c := suite.StartSandbox(t, sandbox.Options{})
 	limits := history.Limits{Bytes: 2000, Parts: 4}
@@ -140,8 +142,9 @@ func TestObjects_AreBounded(t *testing.T) {
 	}
 }
 
-// kubectl ipam who --at finds owners in AllocationHistories without the log: deleted claims, and stored claims whose allocation is older than the
-// AllocationHistories. A manager with a retention deletes older AllocationHistories.
+// kubectl ipam who --at finds owners in AllocationHistories without the log: deleted
+// claims, and stored claims whose allocation is older than the AllocationHistories. A
+// manager with a retention deletes older AllocationHistories.
 func TestObjects_WhoAndRetention(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	kind := suite.Kinds[0]
@@ -228,7 +231,8 @@ func TestObjects_WhoAndRetention(t *testing.T) {
 	t.Errorf("no object of the pool is stored: %+v", list.Items)
 }
 
-// ask returns the names of the owners of an address at a time, and the output of the command.
+// ask returns the names of the owners of an address at a time, and the output of the
+// command.
 func ask(t *testing.T, s *sandbox.Sandbox, address string, at time.Time) (names []string, message string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", "--kubeconfig", s.Kubeconfig(), "who", address, "--at", at.UTC().Format(time.RFC3339Nano), "-o", "json")

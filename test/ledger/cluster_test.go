@@ -31,7 +31,8 @@ type cluster struct {
 	history *history
 }
 
-// start starts two managers, and creates a pool of this size, a webhook that delays creates, and a watch that records all stored versions.
+// start starts two managers, and creates a pool of this size, a webhook that delays
+// creates, and a watch that records all stored versions.
 func start(t *testing.T, o sandbox.Options, bits int) *cluster {
 	t.Helper()
 	t.Parallel()
@@ -54,7 +55,8 @@ func start(t *testing.T, o sandbox.Options, bits int) *cluster {
 	return c
 }
 
-// connect makes a client whose requests the API server gives up after a time; 0 leaves that to the API server.
+// connect makes a client whose requests the API server gives up after a time; 0 leaves
+// that to the API server.
 func connect(t *testing.T, s *sandbox.Sandbox, timeout time.Duration) client.WithWatch {
 	t.Helper()
 	c, err := suite.NewClient(s, func(config *rest.Config) { config.Timeout = timeout })

@@ -36,7 +36,8 @@ func pinned(name, first, last string) *v1alpha1.IPAllocation {
 	return a
 }
 
-// A grant ends on the strength of what the feed says of the API server. The subtests are steps with one feed.
+// A grant ends on the strength of what the feed says of the API server. The subtests are
+// steps with one feed.
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	const namespace = sandbox.Namespace
@@ -148,7 +149,8 @@ func TestFeed(t *testing.T) {
 		fenced(t, butler.NetworkPoolKey(namespace, "missing"), "", 0)
 	})
 
-	// What was read live and is gone before the informers have come that far has no event.
+	// What was read live and is gone before the informers have come that far has no
+	// event.
 	t.Run("forgets_what_the_informers_never_show", func(t *testing.T) {
 		p, a, stays := networkPool("brief", "10.60.0.0/24"), pinned("brief", "10.60.0.0", "10.60.0.3"), pinned("stays", "10.0.99.0", "10.0.99.3")
 		a.Spec.PoolRef.Name = p.Name

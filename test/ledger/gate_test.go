@@ -24,7 +24,8 @@ import (
 // gateLabel marks the creates that the gate delays.
 const gateLabel = "gate"
 
-// gate is a slow third-party validating webhook: the delayed creates have their grants, and are not stored yet.
+// gate is a slow third-party validating webhook: the delayed creates have their grants,
+// and are not stored yet.
 type gate struct {
 	calls atomic.Int32  // so far
 	open  chan struct{} // lets as many creates pass as are sent
@@ -119,8 +120,8 @@ func failures(first outcome, others <-chan outcome, n int) []string {
 	}
 }
 
-// hold starts n creates, each by a client of the caller's choice, and returns when all of them have their grants and wait at the gate. The
-// channel gets what comes of each.
+// hold starts n creates, each by a client of the caller's choice, and returns when all of
+// them have their grants and wait at the gate. The channel gets what comes of each.
 func (c *cluster) hold(n int, by func(i int) client.Client) <-chan outcome {
 	c.Helper()
 	outcomes := make(chan outcome, n)

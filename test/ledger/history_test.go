@@ -17,8 +17,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// history sees the versions of all allocations in the order in which they are stored, and finds fault with two that are Ready on one
-// address at a time. What comes and goes while the API server starts again it does not see.
+// history sees the versions of all allocations in the order in which they are stored, and
+// finds fault with two that are Ready on one address at a time. What comes and goes while
+// the API server starts again it does not see.
 type history struct {
 	mu    sync.Mutex
 	ready map[string]string // name -> address of those that are Ready
@@ -110,8 +111,9 @@ func (c *cluster) stored(ctx context.Context) ([]v1alpha1.IPAllocation, error) {
 	return all.Items, err
 }
 
-// settled waits until each owned address has exactly one Ready allocation, all other allocations with that address are flagged, the pool counts
-// exactly these addresses and allocations, and no grant is open.
+// settled waits until each owned address has exactly one Ready allocation, all other
+// allocations with that address are flagged, the pool counts exactly these addresses and
+// allocations, and no grant is open.
 func (c *cluster) settled() {
 	c.Helper()
 	suite.Eventually(c.T, patience, func(ctx context.Context) error {

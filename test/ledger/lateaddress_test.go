@@ -15,7 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A replica observes the deletion of a claim and its address object through two informers. Here one informer lags far behind.
+// A replica observes the deletion of a claim and its address object through two
+// informers. Here one informer lags far behind.
 func TestLateAddressObject_DeletedWithItsClaim(t *testing.T) {
 	p := startPair(t)
 	p.second.road.block("watch ipaddresses")
@@ -38,7 +39,8 @@ func TestLateAddressObject_CreatedAgain(t *testing.T) {
 	p.isMadeAnew(address)
 }
 
-// The replica keeps the address, as nobody else has taken over and the claim is still there.
+// The replica keeps the address, as nobody else has taken over and the claim is still
+// there.
 func TestLateAddressObject_CreatedAgainAfterAnUnknownOutcome(t *testing.T) {
 	p := startPair(t)
 	p.second.stop()
@@ -147,7 +149,8 @@ func (p *pair) isOnItsWay() {
 	})
 }
 
-// takeAway deletes an address as soon as it is there, and leaves it so in address. It does not look for its end: there may be another by then.
+// takeAway deletes an address as soon as it is there, and leaves it so in address. It
+// does not look for its end: there may be another by then.
 func (p *pair) takeAway(address *v1alpha1.IPAddress) {
 	p.Helper()
 	suite.AwaitObject(p.T, p.admin, address, func(*v1alpha1.IPAddress) string { return "" })

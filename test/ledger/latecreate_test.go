@@ -15,11 +15,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// hangs is the time for which etcd hangs: longer than the life of a grant and than the timeout of the API server.
+// hangs is the time for which etcd hangs: longer than the life of a grant and than the
+// timeout of the API server.
 const hangs = 65 * time.Second
 
-// How many late writes there are, and whether one of them meets an address that was given anew, is up to etcd: see the other test for
-// those that surely do.
+// How many late writes there are, and whether one of them meets an address that was given
+// anew, is up to etcd: see the other test for those that surely do.
 func TestLateCreate_AfterEtcdHung(t *testing.T) {
 	c := start(t, sandbox.Options{}, 26)
 	hasty := connect(t, c.Sandbox, 10*time.Second)
@@ -107,7 +108,8 @@ func TestLateCreate_OfAnAddressAllocatedAgain(t *testing.T) {
 	c.settled()
 }
 
-// restartAPIServer kills the API server, including all requests under way, and restarts it.
+// restartAPIServer kills the API server, including all requests under way, and restarts
+// it.
 func (c *cluster) restartAPIServer() {
 	c.Helper()
 	server := c.APIServer()
@@ -120,8 +122,8 @@ func (c *cluster) restartAPIServer() {
 	}
 }
 
-// load has clients create allocations and delete them again, until the function it gives is called. Whether they succeed is their own
-// business.
+// load has clients create allocations and delete them again, until the function it gives
+// is called. Whether they succeed is their own business.
 func (c *cluster) load(clients int) (stop func()) {
 	c.Helper()
 	hasty := connect(c.T, c.Sandbox, 3*time.Second)
@@ -144,7 +146,8 @@ func (c *cluster) load(clients int) (stop func()) {
 	}
 }
 
-// takeAll allocates every address that is or becomes free, until no grant is open, and returns their number.
+// takeAll allocates every address that is or becomes free, until no grant is open, and
+// returns their number.
 func (c *cluster) takeAll() (taken int) {
 	c.Helper()
 	suite.Eventually(c.T, patience, func(ctx context.Context) error {

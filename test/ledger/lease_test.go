@@ -181,7 +181,8 @@ func TestLease_KeepsLabelsOfOthers(t *testing.T) {
 	}
 }
 
-// An earlier release reads and writes the record as before, and leaves the annotation with the unserved kinds as it is: its next commit makes that void.
+// An earlier release reads and writes the record as before, and leaves the annotation
+// with the unserved kinds as it is: its next commit makes that void.
 func TestLease_NamesUnservedKinds(t *testing.T) {
 	d := newTestJournal(t)
 	v := journal.Revision{Leader: "a", Term: 1, Commit: 5, Snapshot: journal.Snapshot{Applied: map[string]uint64{"claims.test": 7, "vips.test": 3}, Unserved: []string{"vips.test"}}}

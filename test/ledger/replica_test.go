@@ -26,7 +26,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// replica is the part of a manager behind the webhooks, in this process: what it says to the API server, and hears from it, can be owned up.
+// replica is the part of a manager behind the webhooks, in this process: what it says to
+// the API server, and hears from it, can be owned up.
 type replica struct {
 	ledger *ledger.Ledger
 	road   *road
@@ -98,7 +99,8 @@ const (
 	takeOverAfter = 2 * time.Second
 )
 
-// road is between a replica and the API server. What goes along there has a name: a method, or "watch", and a resource.
+// road is between a replica and the API server. What goes along there has a name: a
+// method, or "watch", and a resource.
 type road struct {
 	mu      sync.Mutex
 	blocked map[string]chan struct{} // name -> closed when it is free again

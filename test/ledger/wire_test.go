@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// wire is the network between the API server and etcd. It can hold data that the API server sends over existing connections, and deliver the data later,
-// also after the API server has ended.
+// wire is the network between the API server and etcd. It can hold data that the API
+// server sends over existing connections, and deliver the data later, also after the API
+// server has ended.
 type wire struct {
 	net.Listener
 	etcd string
@@ -57,7 +58,8 @@ func (w *wire) accept() {
 	}
 }
 
-// forth passes on what the API server sends. The end of a connection is not passed on while something of it is kept.
+// forth passes on what the API server sends. The end of a connection is not passed on
+// while something of it is kept.
 func (l *line) forth() {
 	buffer := make([]byte, 64<<10)
 	for {

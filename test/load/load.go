@@ -1,5 +1,5 @@
-// Package load creates claims continuously while a test disturbs the managers. It measures the longest time without a response and counts failed
-// creates.
+// Package load creates claims continuously while a test disturbs the managers. It
+// measures the longest time without a response and counts failed creates.
 package load
 
 import (
@@ -35,7 +35,8 @@ type Load struct {
 	failures []error
 }
 
-// NewPool creates a namespace with a NetworkPool of this CIDR and returns the name of the namespace.
+// NewPool creates a namespace with a NetworkPool of this CIDR and returns the name of the
+// namespace.
 func NewPool(t *testing.T, api client.Client, cidr string) (namespace string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}
@@ -62,7 +63,8 @@ func Claim(namespace, name string) *v1alpha1.IPAllocation {
 	}
 }
 
-// Start makes a namespace with a pool of these addresses, and clients that create allocations there until Stop.
+// Start makes a namespace with a pool of these addresses, and clients that create
+// allocations there until Stop.
 func Start(t *testing.T, api client.Client, cidr string, clients int) *Load {
 	t.Helper()
 	namespace := NewPool(t, api, cidr)
@@ -119,8 +121,9 @@ func (l *Load) Await(more int) {
 	}
 }
 
-// Stop stops the clients. It fails the test unless every returned address is stored and no address was allocated twice. It returns the longest time between
-// two successful responses, and the errors of the failed creates.
+// Stop stops the clients. It fails the test unless every returned address is stored and
+// no address was allocated twice. It returns the longest time between two successful
+// responses, and the errors of the failed creates.
 func (l *Load) Stop() (gap time.Duration, failures []error) {
 	l.t.Helper()
 	l.cancel()

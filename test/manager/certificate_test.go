@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// cert-manager itself does not run: the test writes the status that it would. The subtests are steps in the life of one Certificate.
+// cert-manager itself does not run: the test writes the status that it would. The
+// subtests are steps in the life of one Certificate.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
 	s, _ := suite.StartSandbox(t, sandbox.Options{ManagerArgs: []string{"--certificate=butler-ipam-webhook", "--shutdown-delay=0s"}})

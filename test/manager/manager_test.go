@@ -133,7 +133,8 @@ func TestManager(t *testing.T) {
 		}
 	})
 
-	// As after a power cut. The kubelet starts one that ends again at ever longer intervals, of up to five minutes.
+	// As after a power cut. The kubelet starts one that ends again at ever longer
+	// intervals, of up to five minutes.
 	t.Run("waits_for_a_later_API_server", func(t *testing.T) {
 		server := s.APIServer()
 		do(t, server.Kill())

@@ -74,7 +74,8 @@ func TestAddressObject_BeforeItsClaim(t *testing.T) {
 	}
 }
 
-// Its claim lost its finalizer, and another of the name comes: the address is that one's, and says so.
+// Its claim lost its finalizer, and another of the name comes: the address is that one's,
+// and says so.
 func TestAddressObject_LeftBehindIsTheNextClaims(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -106,7 +107,8 @@ func TestAddressObject_LeftBehindIsTheNextClaims(t *testing.T) {
 	}
 }
 
-// The garbage collector deletes them, and whoever cleans up. Until somebody does, they stay for a while: a restore may bring the claim.
+// The garbage collector deletes them, and whoever cleans up. Until somebody does, they
+// stay for a while: a restore may bring the claim.
 func TestAddressObject_WithoutItsClaimCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -134,7 +136,8 @@ func TestAddressObject_WithoutItsClaimCanBeDeleted(t *testing.T) {
 	}
 }
 
-// The CRDs of Metal3's own address manager, which stay where it is taken over from, have no such rules.
+// The CRDs of Metal3's own address manager, which stay where it is taken over from, have
+// no such rules.
 func TestAddressObject_ImmutableUnderACRDWithoutRules(t *testing.T) {
 	t.Parallel()
 	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})

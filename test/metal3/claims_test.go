@@ -218,7 +218,8 @@ func TestClaim_OutlivesItsFullPool(t *testing.T) {
 	}
 }
 
-// The garbage collector takes off its finalizer when the address that it waits for is gone; here it does not run.
+// The garbage collector takes off its finalizer when the address that it waits for is
+// gone; here it does not run.
 func TestRelease_ForegroundDeletion(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -261,7 +262,8 @@ func TestPreAllocation_AppliesToTheNextClaim(t *testing.T) {
 		})
 		ipClaims.gets(t, ipClaims.claim(ns, name, "pool", ""), want)
 	}
-	// What CAPM3 does to have hosts keep their addresses: every address that is owned is kept for who has it.
+	// What CAPM3 does to have hosts keep their addresses: every address that is owned is
+	// kept for who has it.
 	suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == 5 {
 			return ""
@@ -271,7 +273,8 @@ func TestPreAllocation_AppliesToTheNextClaim(t *testing.T) {
 	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = p.Status.Indexes })
 }
 
-// Users copy the indexes of a pool into its preAllocations: they say what its own claims have, and nothing of others.
+// Users copy the indexes of a pool into its preAllocations: they say what its own claims
+// have, and nothing of others.
 func TestIndexes_ListWhatIsOwnedThroughThePool(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -290,7 +293,8 @@ func TestIndexes_ListWhatIsOwnedThroughThePool(t *testing.T) {
 	}
 }
 
-// Who keeps for one claim what another has is told: the one will wait until the other is gone.
+// Who keeps for one claim what another has is told: the one will wait until the other is
+// gone.
 func TestPreAllocation_OfAnOwnedAddressWarns(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -353,8 +357,8 @@ func TestClaim_SampleOfClusterAPI(t *testing.T) {
 	suite.AwaitGone(t, admin, pool)
 }
 
-// Cluster API's IPAddress has a rule for prefixes that the pool does not have: the claim has its address, and no object for it. Who corrects the pool
-// need not touch the claim.
+// Cluster API's IPAddress has a rule for prefixes that the pool does not have: the claim
+// has its address, and no object for it. Who corrects the pool need not touch the claim.
 func TestIPPool_InvalidPrefixCorrected(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)
@@ -376,7 +380,8 @@ func TestIPPool_InvalidPrefixCorrected(t *testing.T) {
 	}
 }
 
-// A claim that is being deleted, or goes to another cluster, gets nothing any more, and whose it has not it cannot write down as its own.
+// A claim that is being deleted, or goes to another cluster, gets nothing any more, and
+// whose it has not it cannot write down as its own.
 func TestClaim_BeingDeletedRequestsNothing(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {

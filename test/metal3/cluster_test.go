@@ -85,7 +85,8 @@ func TestPaused_UntilTheClusterExists(t *testing.T) {
 	}
 }
 
-// becomesPaused waits until the managers know of a pause, as claims without an address show.
+// becomesPaused waits until the managers know of a pause, as claims without an address
+// show.
 func becomesPaused(t *testing.T, k claimKind, ns string) {
 	t.Helper()
 	for i := range 100 {
@@ -274,7 +275,8 @@ func TestMove_OfAClaimWithoutAddress(t *testing.T) {
 	}
 }
 
-// Its own change must not bring it back at once: each round would be two writes of it, and two of the journal.
+// Its own change must not bring it back at once: each round would be two writes of it,
+// and two of the journal.
 func TestPaused_ClusterCannotBeRead(t *testing.T) {
 	t.Parallel()
 	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})

@@ -22,7 +22,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// What users of the existing provider have complained about; the numbers are those of its issues.
+// What users of the existing provider have complained about; the numbers are those of its
+// issues.
 
 // #988: one claim that cannot be served kept those behind it from being served.
 func TestClaim_InvalidOneDelaysNoOther(t *testing.T) {
@@ -53,7 +54,8 @@ func TestIPPool_EqualNamePrefixes(t *testing.T) {
 	ipClaims.gets(t, ipClaims.claim(ns, "of-a", "a", ""), "10.0.0.1")
 	ipClaims.gets(t, ipClaims.claim(ns, "of-b", "b", ""), "10.0.0.2")
 
-	// Where the two are networks of their own, so that both have the address, the names of the objects differ.
+	// Where the two are networks of their own, so that both have the address, the names
+	// of the objects differ.
 	other := ipPool(ns, "c", v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}})
 	other.Labels[butlerv1.LabelRoutingDomain] = ns + "-2"
 	suite.Create(t, admin, other)
@@ -78,7 +80,8 @@ func TestIPPool_LargeIPv6(t *testing.T) {
 	}
 }
 
-// Else the record doubles with every event of the pool, its own writes among them, until no replica can read it in time.
+// Else the record doubles with every event of the pool, its own writes among them, until
+// no replica can read it in time.
 func TestCooldown_AfterAConflictIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -154,7 +157,8 @@ func TestCooldown_WaitsForRoomInTheRecord(t *testing.T) {
 	}
 }
 
-// Somebody has broken the record while nobody knew what was in it. What can be corrected is not thrown away.
+// Somebody has broken the record while nobody knew what was in it. What can be corrected
+// is not thrown away.
 func TestCooldown_UnreadableRecord(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)
@@ -303,8 +307,9 @@ func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 	}
 }
 
-// Taking over from the existing provider: its objects are in place as it left them, it is stopped and we are there. Nothing changes that has an
-// address; what has none gets one, and what was going goes.
+// Taking over from the existing provider: its objects are in place as it left them, it is
+// stopped and we are there. Nothing changes that has an address; what has none gets one,
+// and what was going goes.
 func TestTakeOver_FromTheExistingProvider(t *testing.T) {
 	t.Parallel()
 	const bound, exhausted, leaving = 170, 15, 15

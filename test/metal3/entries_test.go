@@ -12,8 +12,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The arithmetic of an entry of spec.pools, by claims: any address is the first, the last can be had, those beside the two cannot, and where the
-// first few are kept the next one is given.
+// The arithmetic of an entry of spec.pools, by claims: any address is the first, the last
+// can be had, those beside the two cannot, and where the first few are kept the next one
+// is given.
 func TestIPPool_Entries(t *testing.T) {
 	t.Parallel()
 	all, err := scenarios.ReadEntries(testdata + "entries.yaml")
@@ -92,7 +93,8 @@ func (k claimKind) hasNames(t *testing.T, ns string, tc scenarios.Entry) {
 	}
 }
 
-// hasAt asks a pool for any address that keeps all before an index for claims that do not come; want is not valid where the entry ends before it.
+// hasAt asks a pool for any address that keeps all before an index for claims that do not
+// come; want is not valid where the entry ends before it.
 func (k claimKind) hasAt(t *testing.T, tc scenarios.Entry, index int64, want netip.Addr) {
 	t.Helper()
 	ns, spec, a := suite.CreateNamespace(t, admin), tc.Pool(), tc.First

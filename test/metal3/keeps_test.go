@@ -50,7 +50,8 @@ func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
 			suite.RequireDenied(t, suite.TryChange(t, admin, waits, func(c client.Object) { forged(c, "10.0.1.1", butlerv1.OriginAuto) }),
 				422, "Requested IP not available", "10.0.1.1")
 
-			// A claim that is stored before the pool that keeps its address, and then gets an origin.
+			// A claim that is stored before the pool that keeps its address, and then
+			// gets an origin.
 			early := k.claim(ns, "early", "last", "10.0.2.1")
 			suite.Create(t, admin, early)
 			last := ipPool(ns, "last", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.2.1", "10.0.2.9")}})
@@ -64,7 +65,8 @@ func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
 	}
 }
 
-// waitsFor waits until a claim that names an address says why it does not have the address.
+// waitsFor waits until a claim that names an address says why it does not have the
+// address.
 func (k claimKind) waitsFor(t *testing.T, c client.Object, want string) {
 	t.Helper()
 	suite.AwaitObject(t, admin, c, func(c client.Object) string {
@@ -100,7 +102,8 @@ func TestReserved_IgnoresAnnotations(t *testing.T) {
 	suite.RequireDenied(t, admin.Create(t.Context(), forged(a, "10.8.0.1", butlerv1.OriginAuto)), 422, "10.8.0.0-10.8.0.3", "is reserved")
 }
 
-// The address object is the record that only the manager and admins of pools write. A claim of the wrong name or address gets nothing by it.
+// The address object is the record that only the manager and admins of pools write. A
+// claim of the wrong name or address gets nothing by it.
 func TestPreAllocation_ForNoClaimKeepsAddressObjects(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -154,7 +157,8 @@ func TestPreAllocation_ForNoClaimKeepsAddressObjects(t *testing.T) {
 	}
 }
 
-// wouldGet waits until a create of a claim would be answered with this address, "" for none.
+// wouldGet waits until a create of a claim would be answered with this address, "" for
+// none.
 func (k claimKind) wouldGet(t *testing.T, c client.Object, want string) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {

@@ -13,8 +13,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Cluster API is installed after the managers: they end one after the other, to serve its claims when they are started again, and no create of another
-// kind fails of that.
+// Cluster API is installed after the managers: they end one after the other, to serve its
+// claims when they are started again, and no create of another kind fails of that.
 func TestClusterAPI_InstalledLater(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 2, Restart: true})
 	ns := suite.CreateNamespace(t, c)
@@ -35,7 +35,8 @@ func TestClusterAPI_InstalledLater(t *testing.T) {
 	}
 	early := ipAddressClaims.claim(ns, "early", "pool", "")
 	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, early) }) // until a manager serves it
-	// A create that failed because its manager ended keeps its address for a while, so the address is not always 10.0.0.2.
+	// A create that failed because its manager ended keeps its address for a while, so
+	// the address is not always 10.0.0.2.
 	if got := answer(early); !strings.HasPrefix(got, "10.0.0.") || got == answer(first) {
 		t.Errorf("the first IPAddressClaim got %q", got)
 	}

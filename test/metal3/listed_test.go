@@ -22,7 +22,8 @@ import (
 // listClusters is the right of the managers to list Clusters of any namespace.
 var listClusters = authorizationv1.ResourceAttributes{Verb: "list", Group: clusterv1.GroupVersion.Group, Resource: "clusters"}
 
-// What is being deleted goes on where its Cluster is gone, and rests where that is paused: a manager that has not seen any Cluster yet knows neither.
+// What is being deleted goes on where its Cluster is gone, and rests where that is
+// paused: a manager that has not seen any Cluster yet knows neither.
 func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})

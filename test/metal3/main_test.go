@@ -20,7 +20,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// One control plane with two managers serves the whole package. Every test has a namespace and a routing domain of its own.
+// One control plane with two managers serves the whole package. Every test has a
+// namespace and a routing domain of its own.
 var (
 	cluster *sandbox.Sandbox
 	admin   client.WithWatch
@@ -156,7 +157,8 @@ func stored[T client.Object](t *testing.T, o T) T {
 	return suite.Read(t, admin, o)
 }
 
-// gets creates a claim and fails the test unless the create's own answer has this address, and later an address object that the claim names.
+// gets creates a claim and fails the test unless the create's own answer has this
+// address, and later an address object that the claim names.
 func (k claimKind) gets(t *testing.T, c client.Object, want string) {
 	t.Helper()
 	suite.Create(t, admin, c)

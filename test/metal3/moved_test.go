@@ -29,7 +29,8 @@ const (
 	moveLabel     = "clusterctl.cluster.x-k8s.io/move"
 )
 
-// mark writes what clusterctl writes to an object before it deletes it: all other annotations go.
+// mark writes what clusterctl writes to an object before it deletes it: all other
+// annotations go.
 func mark(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	if err := tryMark(t, c, o); err != nil {
@@ -224,7 +225,8 @@ func TestMove_MarkedClaims(t *testing.T) {
 	})
 }
 
-// clusterctl does not move these kinds: neither is owned by a Cluster, and their definitions do not have its label.
+// clusterctl does not move these kinds: neither is owned by a Cluster, and their
+// definitions do not have its label.
 func TestMove_KindsThatStay(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)
@@ -253,7 +255,8 @@ func TestMove_KindsThatStay(t *testing.T) {
 	}
 }
 
-// The managers may see all of a move when it is over and its Clusters are gone, and not be able to read any.
+// The managers may see all of a move when it is over and its Clusters are gone, and not
+// be able to read any.
 func TestMove_ObservedLate(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 2, ClusterAPI: true})

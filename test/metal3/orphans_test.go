@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// marked waits until an address object has the owners and the finalizer of one that the manager makes for this claim.
+// marked waits until an address object has the owners and the finalizer of one that the
+// manager makes for this claim.
 func (k claimKind) marked(t *testing.T, o, claim client.Object) {
 	t.Helper()
 	finalizer := v1alpha1.FinalizerIPAddress
@@ -63,7 +64,8 @@ func TestAddressObject_GetsOwnersAndFinalizer(t *testing.T) {
 		})
 		run("made by hand for a claim that waits", func(t *testing.T, ns string) {
 			c, o := k.claim(ns, "web", "later", ""), k.holds(ns, "manual", "later", "web", "10.0.0.8")
-			// The pool must not be observed before the address object. An address object that is created after it, of a pool that exists, shows that it is.
+			// The pool must not be observed before the address object. An address object
+			// that is created after it, of a pool that exists, shows that it is.
 			suite.Create(t, admin, c, o, k.holds(ns, "after", "pool", "other", "10.0.0.9"))
 			suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 				if admin.Create(ctx, k.claim(ns, "probe", "pool", "10.0.0.9"), client.DryRunAll) == nil {
@@ -118,7 +120,8 @@ func TestAddressObject_GetsOwnersAndFinalizer(t *testing.T) {
 	}
 }
 
-// A restore creates each claim right after its address object, and the event of the address object takes 200 ms to the manager.
+// A restore creates each claim right after its address object, and the event of the
+// address object takes 200 ms to the manager.
 func TestAddressObject_ClaimRightAfterIt(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true, Links: true})

@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Cluster API's objects wait for a Cluster that is paused by its annotation, as for one that is paused by spec.paused. Metal3's wait for the field alone.
+// Cluster API's objects wait for a Cluster that is paused by its annotation, as for one
+// that is paused by spec.paused. Metal3's wait for the field alone.
 func TestPaused_ClusterByAnnotation(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)
@@ -42,7 +43,8 @@ func TestPaused_ClusterByAnnotation(t *testing.T) {
 	}
 }
 
-// The annotation cluster.x-k8s.io/paused has the claims of a NetworkPool wait as those of an IPPool do.
+// The annotation cluster.x-k8s.io/paused has the claims of a NetworkPool wait as those of
+// an IPPool do.
 func TestPaused_NetworkPool(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)

@@ -17,7 +17,8 @@ func pin(t *testing.T, p *v1alpha1.IPPool, pins map[string]v1alpha1.IP) {
 	suite.Change(t, admin, p, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = pins })
 }
 
-// restorable is a claim as clusterctl or a backup brings it back: what the API server sets is gone, and its status.
+// restorable is a claim as clusterctl or a backup brings it back: what the API server
+// sets is gone, and its status.
 func (k claimKind) restorable(t *testing.T, c client.Object, pool string) client.Object {
 	t.Helper()
 	was := stored(t, c)
@@ -29,7 +30,8 @@ func (k claimKind) restorable(t *testing.T, c client.Object, pool string) client
 	return again
 }
 
-// Pins may land on what is owned, so clusterctl moves claims whose pool pins something else by now.
+// Pins may land on what is owned, so clusterctl moves claims whose pool pins something
+// else by now.
 func TestPreAllocation_RestoredClaimKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -144,7 +146,8 @@ func TestPreAllocation_DeniesOtherClaims(t *testing.T) {
 	}
 }
 
-// Whoever names no address is stored with one or without: also where it is one very address that is to come.
+// Whoever names no address is stored with one or without: also where it is one very
+// address that is to come.
 func TestPreAllocation_ClaimWaitsForItsOwner(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {

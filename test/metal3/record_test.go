@@ -34,7 +34,8 @@ func recordOf(ctx context.Context, c client.Client, pool client.Object) (text st
 	return text, err
 }
 
-// recorded waits until the record of a pool has this many ranges, of which so many were seen listed on the pool.
+// recorded waits until the record of a pool has this many ranges, of which so many were
+// seen listed on the pool.
 func recorded(t *testing.T, c client.Client, pool client.Object, n, shown int) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
@@ -114,7 +115,8 @@ func withoutEntries(t *testing.T, o client.Object) {
 	o.SetAnnotations(annotations)
 }
 
-// replaceWithout does what kubectl replace and apply --force do with a manifest of the pool.
+// replaceWithout does what kubectl replace and apply --force do with a manifest of the
+// pool.
 func replaceWithout(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	suite.Change(t, c, o, func(o client.Object) { o.SetAnnotations(nil) })
@@ -299,7 +301,8 @@ func toldOf(t *testing.T, c client.Client, o client.Object, reason, part string)
 	})
 }
 
-// A record that somebody broke stops its own pool, whose ranges are not known, and no other; a replica that starts meanwhile serves.
+// A record that somebody broke stops its own pool, whose ranges are not known, and no
+// other; a replica that starts meanwhile serves.
 func TestMovedRecord_Broken(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
@@ -330,7 +333,8 @@ func TestMovedRecord_Broken(t *testing.T) {
 	if err == nil {
 		t.Error("a pool gives addresses whose record cannot be read")
 	}
-	// While the record cannot be read, no list is written that lacks a range which was listed before: the corrected record would take it as removed by a person.
+	// While the record cannot be read, no list is written that lacks a range which was
+	// listed before: the corrected record would take it as removed by a person.
 	suite.Change(t, c, p.pool, addLargeAnnotation)
 	toldOf(t, c, p.pool, "MovedNotListed", "1 range that moved to other clusters is not allocated again")
 	suite.Change(t, c, record, func(m *corev1.ConfigMap) { m.Data["moved"] = text })

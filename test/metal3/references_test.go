@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// What of a reference does not count is said when the object is created: it is looked for in no other namespace, and under no other kind.
+// What of a reference does not count is said when the object is created: it is looked for
+// in no other namespace, and under no other kind.
 func TestClaim_ReferencesIgnoredInPart(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)

@@ -1,8 +1,10 @@
-// Package novaedge tests ProxyIPPools, ProxyVIPs and Services of type LoadBalancer. It uses a real API server with two managers.
-// TestProduct_DocumentedExample creates the objects of NovaEdge's document as printed and checks the documented results.
+// Package novaedge tests ProxyIPPools, ProxyVIPs and Services of type LoadBalancer. It
+// uses a real API server with two managers. TestProduct_DocumentedExample creates the
+// objects of NovaEdge's document as printed and checks the documented results.
 //
-// The table lists the cases by which the allocator is compared with NovaEdge's own allocator (commit 2df3b09). Names of subtests and
-// comments in this package use the same numbers:
+// The table lists the cases by which the allocator is compared with NovaEdge's own
+// allocator (commit 2df3b09). Names of subtests and comments in this package use the same
+// numbers:
 //
 //	P  case in NovaEdge's ipam/pool_test.go
 //	A  case in NovaEdge's ipam/allocator_test.go
@@ -44,7 +46,9 @@
 //
 // A1, A7, A9 and A12 test internal functions of NovaEdge that its API does not expose.
 //
-// Three results differ from NovaEdge: a pool with owners cannot be deleted or replaced (A4); a VIP or Service without pool is not an error
-// but waits (A5, S8); and the ProxyVIP of a Service records the Service in labels, because an owner reference from a cluster-scoped object to
-// a namespaced object is invalid (S4). T6: poolRef is immutable while addresses are owned. T7: a VIP that removes poolRef keeps its address.
+// Three results differ from NovaEdge: a pool with owners cannot be deleted or replaced
+// (A4); a VIP or Service without pool is not an error but waits (A5, S8); and the
+// ProxyVIP of a Service records the Service in labels, because an owner reference from a
+// cluster-scoped object to a namespaced object is invalid (S4). T6: poolRef is immutable
+// while addresses are owned. T7: a VIP that removes poolRef keeps its address.
 package novaedge

@@ -11,8 +11,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A manifest that names no addresses changes the family by changing only addressFamily: the API server merges it with the addresses that the
-// allocator filled in.
+// A manifest that names no addresses changes the family by changing only addressFamily:
+// the API server merges it with the addresses that the allocator filled in.
 func TestProxyVIP_FamilyChangesByApply(t *testing.T) {
 	p := pool("families", "10.62.0.0/28", "2001:db8:62::/124")
 	suite.CreateForTest(t, admin, p)
@@ -81,7 +81,8 @@ func TestProxyVIP_FamilyChangesByApply(t *testing.T) {
 	})
 }
 
-// A client wrote one address of a dual VIP, and the allocator chose the other: a change of the family removes only the chosen one.
+// A client wrote one address of a dual VIP, and the allocator chose the other: a change
+// of the family removes only the chosen one.
 func TestProxyVIP_FamilyChangeKeepsAWrittenAddress(t *testing.T) {
 	p := pool("half-written", "10.70.0.0/28", "2001:db8:70::/124")
 	suite.CreateForTest(t, admin, p)

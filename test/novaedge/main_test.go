@@ -15,7 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// One control plane with two managers serves the whole package. Each test uses networks of its own, because all pools share one routing domain.
+// One control plane with two managers serves the whole package. Each test uses networks
+// of its own, because all pools share one routing domain.
 var (
 	cluster *sandbox.Sandbox
 	admin   client.Client
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// pool returns a ProxyIPPool with autoAssign. Arguments without prefix length, or with a full prefix length, become addresses; the others networks.
+// pool returns a ProxyIPPool with autoAssign. Arguments without prefix length, or with a
+// full prefix length, become addresses; the others networks.
 func pool(name string, offers ...string) *v1alpha1.ProxyIPPool {
 	p := &v1alpha1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ProxyIPPoolSpec{AutoAssign: true}}
 	for _, offer := range offers {

@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A reference to a pool has no fields namespace and kind: kubectl reports such fields as unknown, for both kinds of claims with such a reference.
+// A reference to a pool has no fields namespace and kind: kubectl reports such fields as
+// unknown, for both kinds of claims with such a reference.
 func TestProxyVIP_References(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	for name, object := range map[string]string{

@@ -23,7 +23,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// backup returns an object as a backup restores it: without the fields that the API server sets, owners, finalizers and status.
+// backup returns an object as a backup restores it: without the fields that the API
+// server sets, owners, finalizers and status.
 func backup(o client.Object) client.Object {
 	c := o.DeepCopyObject().(client.Object)
 	c.SetUID("")
@@ -122,7 +123,8 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 	}
 }
 
-// A copied Service carries the annotations that the manager wrote to the original, and may request another pool.
+// A copied Service carries the annotations that the manager wrote to the original, and
+// may request another pool.
 func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.CreateForTest(t, admin, pool("copy-"+ns, "10.72.0.0/28"))
@@ -146,8 +148,9 @@ func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) 
 	shows(t, s, "10.72.0.1")
 }
 
-// A mutating webhook of another program, which the API server calls before that of the allocator, denies the ProxyVIP for some time. The Service waits, since
-// other addresses would stay for good.
+// A mutating webhook of another program, which the API server calls before that of the
+// allocator, denies the ProxyVIP for some time. The Service waits, since other addresses
+// would stay for good.
 func TestRestoredServices_WaitWhileAnotherWebhookDenies(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.CreateForTest(t, admin, pool("denied-"+ns, "10.76.0.0/28"))
@@ -178,8 +181,8 @@ func TestRestoredServices_WaitWhileAnotherWebhookDenies(t *testing.T) {
 	shows(t, web, "10.76.0.4")
 }
 
-// A create that fails after the allocator's response keeps its addresses for the life of a grant: at a change of the leader often those of the Service's own
-// ProxyVIP.
+// A create that fails after the allocator's response keeps its addresses for the life of
+// a grant: at a change of the leader often those of the Service's own ProxyVIP.
 func TestRestoredServices_WaitForAddressesOfAFailedCreate(t *testing.T) {
 	t.Parallel()
 	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--grant-expiry=45s"}})
@@ -224,8 +227,9 @@ func TestRestoredServices_WaitForAddressesOfAFailedCreate(t *testing.T) {
 	}
 }
 
-// Labels and annotations of a ProxyVIP name its Service. The reconciler recognizes the ProxyVIP by its name and any one of these, or by the address in
-// the Service's status, and restores the others.
+// Labels and annotations of a ProxyVIP name its Service. The reconciler recognizes the
+// ProxyVIP by its name and any one of these, or by the address in the Service's status,
+// and restores the others.
 func TestServiceVIP_RemovedMetadataIsRestored(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	p := pool("marks-"+ns, "10.73.0.0/28")
@@ -256,7 +260,8 @@ func TestServiceVIP_RemovedMetadataIsRestored(t *testing.T) {
 	counts(t, p, 0, 14)
 }
 
-// A ProxyVIP restored without webhooks carries the former UID of its Service. A ProxyVIP whose Service is not restored is deleted after the grace period.
+// A ProxyVIP restored without webhooks carries the former UID of its Service. A ProxyVIP
+// whose Service is not restored is deleted after the grace period.
 func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
 	t.Parallel()
 	s, c := suite.StartSandbox(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--orphan-grace=3s"}})

@@ -23,7 +23,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// service returns a Service of type LoadBalancer with annotations of novaedge.io: name, value, name, value.
+// service returns a Service of type LoadBalancer with annotations of novaedge.io: name,
+// value, name, value.
 func service(namespace, name string, annotations ...string) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
@@ -71,7 +72,8 @@ func withoutVIP(t *testing.T, s *corev1.Service) {
 	}
 }
 
-// told waits until an object has an event with this reason and a message that contains part.
+// told waits until an object has an event with this reason and a message that contains
+// part.
 func told(t *testing.T, o client.Object, reason, part string) {
 	t.Helper()
 	said := toldOf(t, o, reason)
@@ -83,7 +85,8 @@ func told(t *testing.T, o client.Object, reason, part string) {
 	})
 }
 
-// toldOf returns a function that reads the messages of the events of an object with this reason.
+// toldOf returns a function that reads the messages of the events of an object with this
+// reason.
 func toldOf(t *testing.T, o client.Object, reason string) func() []string {
 	return func() (said []string) {
 		var events corev1.EventList
@@ -182,7 +185,8 @@ func TestService_GetsAnAddress(t *testing.T) {
 	})
 }
 
-// Cases S1, S2, S6, S11 and S15: such a Service gets no address; an event names the invalid field.
+// Cases S1, S2, S6, S11 and S15: such a Service gets no address; an event names the
+// invalid field.
 func TestService_WithoutARequestOrInvalid(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.CreateForTest(t, admin, pool("sensible", "10.62.0.0/24"))
@@ -229,7 +233,8 @@ func TestService_WithoutARequestOrInvalid(t *testing.T) {
 	}
 }
 
-// A third-party webhook may deny with the status codes by which the API server reports a changed or a missing object.
+// A third-party webhook may deny with the status codes by which the API server reports a
+// changed or a missing object.
 func TestService_ProxyVIPIsNotStored(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -362,7 +367,8 @@ func TestService_AddressWrittenByOthers(t *testing.T) {
 	shows(t, s, "10.53.0.7")
 }
 
-// Events of a Service repeat the status of its ProxyVIP. Readers of the events may not see other namespaces, so no event names another namespace.
+// Events of a Service repeat the status of its ProxyVIP. Readers of the events may not
+// see other namespaces, so no event names another namespace.
 func TestService_EventsNameNoOtherNamespace(t *testing.T) {
 	here, there := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 	suite.CreateForTest(t, admin, pool("lender-"+there, "10.66.0.0/28"), &butlerv1.NetworkPool{
@@ -537,7 +543,8 @@ func TestService_ProxyVIPOfAnotherOwner(t *testing.T) {
 	suite.AwaitObject(t, admin, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
 }
 
-// Cases N1 and N8: Services keep their addresses while managers, including the leader, are killed.
+// Cases N1 and N8: Services keep their addresses while managers, including the leader,
+// are killed.
 func TestService_KeepsItsAddressThroughRestarts(t *testing.T) {
 	const total = 20
 	ns := suite.CreateNamespace(t, admin)

@@ -21,7 +21,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// startIn starts a sandbox with the objects that an earlier sandbox has stored in the directory.
+// startIn starts a sandbox with the objects that an earlier sandbox has stored in the
+// directory.
 func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.Sandbox, client.Client, error) {
 	t.Helper()
 	s, err := sandbox.Start(t.Context(), sandbox.Options{Dir: dir, Keep: true, Replicas: replicas, ManagerArgs: append([]string{"--shutdown-delay=0s"}, args...)})
@@ -39,7 +40,8 @@ func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.S
 	return s, c, err
 }
 
-// Managers start although objects of a disabled API exist; these objects keep their addresses.
+// Managers start although objects of a disabled API exist; these objects keep their
+// addresses.
 func TestAPISwitch_OffWhileObjectsExist(t *testing.T) {
 	dir := t.TempDir()
 	start := func(apis string) (*sandbox.Sandbox, client.Client, error) { return startIn(t, dir, 1, "--apis="+apis) }
@@ -105,8 +107,9 @@ func TestAPISwitch_OffWhileObjectsExist(t *testing.T) {
 	}
 }
 
-// An update installs all webhooks of an API at once, and the replicas that serve the API one after the other. The first updated replica becomes the
-// leader, and the other replicas forward calls of the API that they do not serve.
+// An update installs all webhooks of an API at once, and the replicas that serve the API
+// one after the other. The first updated replica becomes the leader, and the other
+// replicas forward calls of the API that they do not serve.
 func TestAPISwitch_OnReplicaByReplica(t *testing.T) {
 	s, c, err := startIn(t, t.TempDir(), 2, "--apis=butler", "--shutdown-delay=2s")
 	if err != nil {
@@ -156,8 +159,8 @@ func TestAPISwitch_OnReplicaByReplica(t *testing.T) {
 	}
 }
 
-// Cases S13 and N9: without the flag a Service gets no ProxyVIP. If a Service is deleted while no manager runs, its address is released after the next
-// start of a manager.
+// Cases S13 and N9: without the flag a Service gets no ProxyVIP. If a Service is deleted
+// while no manager runs, its address is released after the next start of a manager.
 func TestAPISwitch_ServiceVIPs(t *testing.T) {
 	dir := t.TempDir()
 	start := func(replicas int, args ...string) (*sandbox.Sandbox, client.Client) {

@@ -156,8 +156,8 @@ func TestProxyVIP_BeforeItsPool(t *testing.T) {
 	bound(t, fixed)
 }
 
-// Cases T6 and T7, and updates of other fields.
-// A ProxyVIP whose address changes and that is deleted at once owns neither address in the history afterwards.
+// Cases T6 and T7, and updates of other fields. A ProxyVIP whose address changes and that
+// is deleted at once owns neither address in the history afterwards.
 func TestHistory_AddressChangedBeforeTheDeletion(t *testing.T) {
 	suite.CreateForTest(t, admin, pool("changes", "10.55.0.0/28"))
 	v := vip("changes", "changes", at("10.55.0.1"))
@@ -252,8 +252,8 @@ func TestProxyVIP_Update(t *testing.T) {
 	})
 }
 
-// The label of a VIP without pool determines the routing domain of its address. The label is immutable: in another routing domain, another object may
-// own the address.
+// The label of a VIP without pool determines the routing domain of its address. The label
+// is immutable: in another routing domain, another object may own the address.
 func TestRoutingDomain_OfAVIPWithoutPoolStays(t *testing.T) {
 	const domain = "butler.butlerlabs.dev/routing-domain"
 	pooled, bare := vip("domain-pooled", "domain"), vip("domain-bare", "", at("192.0.2.99"))
@@ -287,8 +287,8 @@ func TestRoutingDomain_OfAVIPWithoutPoolStays(t *testing.T) {
 	}), 422, "metadata.labels["+domain+"]")
 }
 
-// Removing poolRef must not move the address to another routing domain: another object may own the address there, and the address would be free in the
-// former routing domain.
+// Removing poolRef must not move the address to another routing domain: another object
+// may own the address there, and the address would be free in the former routing domain.
 func TestRoutingDomain_OfAVIPThatLeavesItsPoolStays(t *testing.T) {
 	const domain = "butler.butlerlabs.dev/routing-domain"
 	here, east := pool("leave", "10.46.0.0/29"), pool("leave-east", "10.46.0.0/29")
@@ -311,7 +311,8 @@ func TestRoutingDomain_OfAVIPThatLeavesItsPoolStays(t *testing.T) {
 	bound(t, other)
 }
 
-// A VIP that is being deleted gets no more addresses, and cannot request an address that it does not own.
+// A VIP that is being deleted gets no more addresses, and cannot request an address that
+// it does not own.
 func TestProxyVIP_BeingDeletedRequestsNothing(t *testing.T) {
 	p := pool("going", "10.47.0.0/29")
 	suite.CreateForTest(t, admin, p)
@@ -331,7 +332,8 @@ func TestProxyVIP_BeingDeletedRequestsNothing(t *testing.T) {
 	suite.AwaitGone(t, admin, goes)
 }
 
-// An address written around the webhooks is not granted, even if the VIP has been Bound with another address before.
+// An address written around the webhooks is not granted, even if the VIP has been Bound
+// with another address before.
 func TestConflict_BoundVIPWritesAnothersAddress(t *testing.T) {
 	p := pool("around", "10.48.0.0/29")
 	suite.CreateForTest(t, admin, p)
@@ -347,8 +349,8 @@ func TestConflict_BoundVIPWritesAnothersAddress(t *testing.T) {
 	bound(t, other)
 }
 
-// Of two VIPs that request one address before their pool exists, one owns the address. The other is flagged, although it also lacks an address of the
-// other family.
+// Of two VIPs that request one address before their pool exists, one owns the address.
+// The other is flagged, although it also lacks an address of the other family.
 func TestConflict_DualStackLoser(t *testing.T) {
 	first, second := vip("rival-first", "rival", at("10.49.0.5")), vip("rival-second", "rival", of(v1alpha1.FamilyDual), at("10.49.0.5"))
 	suite.CreateForTest(t, admin, first)
@@ -360,7 +362,8 @@ func TestConflict_DualStackLoser(t *testing.T) {
 	bound(t, second)
 }
 
-// withoutWebhooks removes the webhooks until restore is called. The webhooks deny the create of denied: when the API server accepts it, the webhooks are gone.
+// withoutWebhooks removes the webhooks until restore is called. The webhooks deny the
+// create of denied: when the API server accepts it, the webhooks are gone.
 func withoutWebhooks(t *testing.T, denied *v1alpha1.ProxyVIP) (restore func()) {
 	t.Helper()
 	for _, kind := range []string{"mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/butler-ipam"} {
@@ -376,7 +379,8 @@ func withoutWebhooks(t *testing.T, denied *v1alpha1.ProxyVIP) (restore func()) {
 	return restore
 }
 
-// createdAfter creates a ProxyVIP at least a second after another: creation timestamps have a resolution of a second.
+// createdAfter creates a ProxyVIP at least a second after another: creation timestamps
+// have a resolution of a second.
 func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 	t.Helper()
 	for {
@@ -419,7 +423,8 @@ func TestProxyVIP_WaitingAreServedInOrder(t *testing.T) {
 	bound(t, third)
 }
 
-// Cases T2 and T3: a VIP stored around the webhooks owns its address if the address is free. Of two VIPs with one address the later one is flagged.
+// Cases T2 and T3: a VIP stored around the webhooks owns its address if the address is
+// free. Of two VIPs with one address the later one is flagged.
 func TestConflict_AroundTheWebhooks(t *testing.T) {
 	p := pool("clash", "10.45.0.0/29")
 	suite.CreateForTest(t, admin, p)
@@ -476,7 +481,8 @@ func TestAdoption_FromStatus(t *testing.T) {
 	counts(t, p, total+1, 254-total-1)
 }
 
-// Cases A14, T1 and T15: concurrent creates in pools that overlap each other and a NetworkPool, while leaders are killed.
+// Cases A14, T1 and T15: concurrent creates in pools that overlap each other and a
+// NetworkPool, while leaders are killed.
 func TestConcurrentCreates_WhileLeadersDie(t *testing.T) {
 	const total, clients = 1000, 16
 	ns := suite.CreateNamespace(t, admin)
@@ -570,7 +576,8 @@ func TestConcurrentCreates_WhileLeadersDie(t *testing.T) {
 	}
 }
 
-// persistently repeats a create until it succeeds, like a controller: both managers may be down for a short time.
+// persistently repeats a create until it succeeds, like a controller: both managers may
+// be down for a short time.
 func persistently(t *testing.T, create func(context.Context) error) (err error) {
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {

@@ -1,5 +1,5 @@
-// Package pki creates the keys and certificates of a test's control plane. The components of the control plane authenticate each other with these
-// certificates.
+// Package pki creates the keys and certificates of a test's control plane. The components
+// of the control plane authenticate each other with these certificates.
 package pki
 
 import (
@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Authority is a CA that signs certificates of servers and clients. Its key exists only in memory.
+// Authority is a CA that signs certificates of servers and clients. Its key exists only
+// in memory.
 type Authority struct {
 	Certificate *x509.Certificate
 	PEM         []byte // of Certificate
@@ -53,8 +54,9 @@ func selfSigned(name string, key *ecdsa.PrivateKey) (*Authority, error) {
 	return &Authority{Certificate: certificate, PEM: block("CERTIFICATE", der), key: key}, nil
 }
 
-// Server issues a certificate for 127.0.0.1, localhost and the given names and addresses. It is valid on both sides of a connection, because etcd uses one
-// certificate as server and as client of its peers.
+// Server issues a certificate for 127.0.0.1, localhost and the given names and addresses.
+// It is valid on both sides of a connection, because etcd uses one certificate as server
+// and as client of its peers.
 func (a *Authority) Server(hosts ...string) (certificate, key []byte, err error) {
 	t, err := template(pkix.Name{CommonName: "localhost"})
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package plane runs control planes of tenant clusters for tests. Each control plane consists of etcd, kube-apiserver and MetalLB's controller.
+// Package plane runs control planes of tenant clusters for tests. Each control plane
+// consists of etcd, kube-apiserver and MetalLB's controller.
 package plane
 
 import (
@@ -26,7 +27,8 @@ type Plane struct {
 	MetalLB *sandbox.Process
 }
 
-// Start starts a control plane, and returns when MetalLB works. ctx bounds the start only: the control plane runs until Stop.
+// Start starts a control plane, and returns when MetalLB works. ctx bounds the start
+// only: the control plane runs until Stop.
 func Start(ctx context.Context) (*Plane, error) {
 	s, err := sandbox.Start(ctx, sandbox.Options{})
 	if err != nil {
@@ -44,8 +46,9 @@ func Start(ctx context.Context) (*Plane, error) {
 	return p, nil
 }
 
-// Connect acts as the provider of a control plane: it writes the kubeconfig of a TenantCluster into a Secret of the management cluster, and the namespace
-// of the Secret into the status of the TenantCluster. It returns the created objects.
+// Connect acts as the provider of a control plane: it writes the kubeconfig of a
+// TenantCluster into a Secret of the management cluster, and the namespace of the Secret
+// into the status of the TenantCluster. It returns the created objects.
 func Connect(ctx context.Context, management client.Client, c *v1alpha1.TenantCluster, config *rest.Config) ([]client.Object, error) {
 	text, err := pki.Kubeconfig("tenant", config, "")
 	if err != nil {
@@ -75,7 +78,8 @@ func Balancer(name string) *corev1.Service {
 	}
 }
 
-// Address returns the address that MetalLB has assigned to a Service, or an error if there is none yet.
+// Address returns the address that MetalLB has assigned to a Service, or an error if
+// there is none yet.
 func (p *Plane) Address(ctx context.Context, s *corev1.Service) (netip.Addr, error) {
 	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(s), s); err != nil {
 		return netip.Addr{}, err

@@ -93,7 +93,8 @@ func (s *checkedCluster) finds(t *testing.T, args []string, want ...string) (c c
 	return c
 }
 
-// A healthy cluster has no finding. The check reports each planted defect, and no further finding. The subtests are steps on one cluster.
+// A healthy cluster has no finding. The check reports each planted defect, and no further
+// finding. The subtests are steps on one cluster.
 func TestCheck(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -151,7 +152,8 @@ func (s *checkedCluster) healthy(t *testing.T) {
 
 var installation = []string{"--only", "installation"}
 
-// changeWebhooks changes the stored mutating webhooks, and returns a function that restores the webhooks.
+// changeWebhooks changes the stored mutating webhooks, and returns a function that
+// restores the webhooks.
 func (s *checkedCluster) changeWebhooks(t *testing.T, change func([]admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook) (restore func()) {
 	t.Helper()
 	o := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "zz-butler-ipam"}}
@@ -298,7 +300,8 @@ func (s *checkedCluster) certificates(t *testing.T) {
 	serve(years, host)
 	s.finds(t, nil, "IPAM403") // caBundle contains another authority
 
-	// The managers keep their certificate, because caBundle now contains the two authorities.
+	// The managers keep their certificate, because caBundle now contains the two
+	// authorities.
 	mutating := s.changeBundles(t, a.pem())
 	s.finds(t, nil)
 	serve(time.Now().AddDate(0, 0, 29), host)
@@ -313,7 +316,8 @@ func (s *checkedCluster) certificates(t *testing.T) {
 	suite.Delete(t, s.client, deployment(t))
 }
 
-// changeBundles adds an authority to the caBundle of every webhook, and returns a function that removes the authority.
+// changeBundles adds an authority to the caBundle of every webhook, and returns a
+// function that removes the authority.
 func (s *checkedCluster) changeBundles(t *testing.T, added []byte) (restore func()) {
 	t.Helper()
 	o := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam"}}
@@ -419,7 +423,8 @@ func (s *checkedCluster) journal(t *testing.T) {
 	s.finds(t, installation, "IPAM401", "IPAM406", "IPAM412")
 }
 
-// objects plants defects in pools and claims while the manager and the webhooks are absent.
+// objects plants defects in pools and claims while the manager and the webhooks are
+// absent.
 func (s *checkedCluster) objects(t *testing.T) {
 	suite.Delete(t, s.client, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "zz-butler-ipam"}})
 	suite.Delete(t, s.client, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam"}})
@@ -471,7 +476,8 @@ func (s *checkedCluster) objects(t *testing.T) {
 	}
 }
 
-// followRemedies runs each kubectl command in a remedy. Commands that write run as a dry run.
+// followRemedies runs each kubectl command in a remedy. Commands that write run as a dry
+// run.
 func (s *checkedCluster) followRemedies(t *testing.T, list []finding) {
 	t.Helper()
 	followed := 0
@@ -493,8 +499,9 @@ func (s *checkedCluster) followRemedies(t *testing.T, list []finding) {
 	}
 }
 
-// planter plants defects. Each method returns the names of the first objects of the expected findings. Each pool has its own routing domain, unless the defect
-// needs a shared routing domain.
+// planter plants defects. Each method returns the names of the first objects of the
+// expected findings. Each pool has its own routing domain, unless the defect needs a
+// shared routing domain.
 type planter struct {
 	t *testing.T
 	*checkedCluster
@@ -556,7 +563,8 @@ func (p planter) ipPool(name, first, last string, annotations map[string]string)
 	return name
 }
 
-// ipClaim creates an IPClaim with a requested address, a finalizer, and the reference to an address object in its status.
+// ipClaim creates an IPClaim with a requested address, a finalizer, and the reference to
+// an address object in its status.
 func (p planter) ipClaim(pool, name, address string, labels map[string]string) *metal3v1.IPClaim {
 	p.t.Helper()
 	c := suite.Kinds[1].Claim(p.ns, name, address).(*metal3v1.IPClaim)
@@ -761,7 +769,8 @@ func (p planter) nearlyFull() []string {
 	return []string{"nearly"}
 }
 
-// For a viewer of one namespace, check reports findings about the namespace, and a line for each kind that is not checked.
+// For a viewer of one namespace, check reports findings about the namespace, and a line
+// for each kind that is not checked.
 func TestCheck_Viewer(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	waiting := suite.Kinds[0].Claim(ns, "waiting", "").(*butlerv1.IPAllocation)
@@ -786,8 +795,9 @@ func TestCheck_Viewer(t *testing.T) {
 	}
 }
 
-// The roles in the README of the command are sufficient and necessary. With the viewer role and these roles, check omits nothing; if a rule is removed from the
-// roles, check lists objects as not checked.
+// The roles in the README of the command are sufficient and necessary. With the viewer
+// role and these roles, check omits nothing; if a rule is removed from the roles, check
+// lists objects as not checked.
 func TestCheck_Roles(t *testing.T) {
 	readme, err := os.ReadFile("../../cmd/kubectl-ipam/README.md")
 	if err != nil {
@@ -845,7 +855,8 @@ func TestCheck_Roles(t *testing.T) {
 	awaitNotChecked(rbacv1.PolicyRule{}, false)
 }
 
-// certificateOf returns the data of a Secret with the certificate that the managers of a sandbox serve.
+// certificateOf returns the data of a Secret with the certificate that the managers of a
+// sandbox serve.
 func certificateOf(s *sandbox.Sandbox) (map[string][]byte, error) {
 	served, err := os.ReadFile(filepath.Join(s.WebhookCertDir(), "tls.crt"))
 	return map[string][]byte{corev1.TLSCertKey: served}, err

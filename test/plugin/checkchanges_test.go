@@ -165,7 +165,8 @@ func (c changer) changeClaim(name string) error {
 	return c.delete(a)
 }
 
-// changePool creates a NetworkPool and a claim in it, enlarges the pool, and deletes both.
+// changePool creates a NetworkPool and a claim in it, enlarges the pool, and deletes
+// both.
 func (c changer) changePool(name string) error {
 	p := networkPool(c.ns, name, "10.164.0.0/24", "")
 	a := suite.Kinds[0].Claim(c.ns, name, "").(*butlerv1.IPAllocation)

@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// kubectl completes the arguments of the plugin. kubectl runs kubectl_complete-ipam, which make build writes into the folder of the plugin.
+// kubectl completes the arguments of the plugin. kubectl runs kubectl_complete-ipam,
+// which make build writes into the folder of the plugin.
 func TestCompletion_ThroughKubectl(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "completed", "10.70.0.0/24", ns))

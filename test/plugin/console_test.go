@@ -23,7 +23,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// beyondViewerInConsole lists the calls of the console that system:auth-delegator allows and the viewer role does not allow.
+// beyondViewerInConsole lists the calls of the console that system:auth-delegator allows
+// and the viewer role does not allow.
 var beyondViewerInConsole = []string{"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"}
 
 // webConsole is a running butler-ipam console.
@@ -88,8 +89,9 @@ func inNamespace(ns string) func(*http.Request) {
 	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "namespace", Value: ns}) }
 }
 
-// Two tenants share the addresses of a routing domain. Each tenant sees only the names of its own objects, and addresses of the other tenant as owned, also
-// when the requests of the tenants are concurrent.
+// Two tenants share the addresses of a routing domain. Each tenant sees only the names of
+// its own objects, and addresses of the other tenant as owned, also when the requests of
+// the tenants are concurrent.
 func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 	const user, viewer = "butler-ipam-console-user", "butler-ipam-viewer"
 	ours, theirs := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
@@ -238,8 +240,8 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 	})
 }
 
-// requireRightsOfConsole requires, from the audit log, that the console lists and watches each resource of the viewer role, and otherwise only reviews tokens
-// and rights.
+// requireRightsOfConsole requires, from the audit log, that the console lists and watches
+// each resource of the viewer role, and otherwise only reviews tokens and rights.
 func requireRightsOfConsole(t *testing.T) {
 	t.Helper()
 	var role rbacv1.ClusterRole

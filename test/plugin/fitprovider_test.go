@@ -19,8 +19,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// For each TenantCluster until the pools are full, the manager allocates from the pools that fit --provider has predicted, and fit --provider has counted the
-// TenantClusters that still fit.
+// For each TenantCluster until the pools are full, the manager allocates from the pools
+// that fit --provider has predicted, and fit --provider has counted the TenantClusters
+// that still fit.
 func TestFitProvider_EqualsTheManager(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -47,7 +48,8 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 	fit := func() report.ProviderFit {
 		return decodedFrom[report.ProviderFit](t, s.Kubeconfig(), "fit", "--provider", ns+"/lab")
 	}
-	// create creates a TenantCluster. It returns the types, sizes and pools of the ranges, such as "nodes 5 far, loadbalancer 6 far", or the reason why the
+	// create creates a TenantCluster. It returns the types, sizes and pools of the
+	// ranges, such as "nodes 5 far, loadbalancer 6 far", or the reason why the
 	// TenantCluster has no addresses.
 	create := func(n int64) string {
 		tenant := &butlerv1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("tenant-", n)}, Spec: butlerv1.TenantClusterSpec{
@@ -127,7 +129,8 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 		t.Errorf("the IPAllocation of the paused pool: %+v, %v", a.Spec, err)
 	}
 
-	// The user has the viewer role, and the right to get ProviderConfigs, in the namespace of tenants.
+	// The user has the viewer role, and the right to get ProviderConfigs, in the
+	// namespace of tenants.
 	suite.Create(t, c, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace(), Name: "providers"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{butlerv1.GroupVersion.Group}, Resources: []string{"providerconfigs"}, Verbs: []string{"get"}},
 	}})

@@ -17,7 +17,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A create that fails after the allocation leaves granted addresses. The status of the pool and the plugin count these addresses until the grant expires.
+// A create that fails after the allocation leaves granted addresses. The status of the
+// pool and the plugin count these addresses until the grant expires.
 func TestPools_CountGrantsOfFailedCreates(t *testing.T) {
 	const failing = 3
 	for _, kind := range suite.Kinds {

@@ -54,7 +54,8 @@ func newClaim(ns, name, first, last, tenant string) *butlerv1.IPAllocation {
 	return a
 }
 
-// stored returns the number of IPAllocations of a namespace, and the generation of its pool.
+// stored returns the number of IPAllocations of a namespace, and the generation of its
+// pool.
 func stored(t *testing.T, ns string) (allocations int, generation int64) {
 	t.Helper()
 	var list butlerv1.IPAllocationList
@@ -64,8 +65,10 @@ func stored(t *testing.T, ns string) (allocations int, generation int64) {
 	return len(list.Items), suite.Read(t, admin, networkPool(ns, "pool", "", "")).Generation
 }
 
-// A NetBox export has 5,000 rows. 40 rows are in conflict with earlier rows or with the cluster: import reports the 40 conflicts and writes nothing. Without
-// the 40 rows import writes the plan, a second import changes nothing, and the status of the pool counts the imported addresses.
+// A NetBox export has 5,000 rows. 40 rows are in conflict with earlier rows or with the
+// cluster: import reports the 40 conflicts and writes nothing. Without the 40 rows import
+// writes the plan, a second import changes nothing, and the status of the pool counts the
+// imported addresses.
 func TestImport_NetBox(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.80.0.0/18", ns)
@@ -183,7 +186,8 @@ func TestImport_NetBox(t *testing.T) {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err
 		}
-		// Before the import the pool had 8 claims of 5 addresses, 3 VIPs and 5 addresses in cooldown.
+		// Before the import the pool had 8 claims of 5 addresses, 3 VIPs and 5 addresses
+		// in cooldown.
 		if s := p.Status; s.AllocatedIPs != 3000+8*5+3+5 || s.ReservedIPs != 1960+256+1 || s.AllocationCount != int64(after) {
 			return fmt.Errorf("the status counts %d allocated and %d reserved addresses, %d allocations", s.AllocatedIPs, s.ReservedIPs, s.AllocationCount)
 		}
@@ -191,7 +195,8 @@ func TestImport_NetBox(t *testing.T) {
 	})
 }
 
-// The error of an import that fails in the middle counts the created claims, and the next run creates the remaining claims.
+// The error of an import that fails in the middle counts the created claims, and the next
+// run creates the remaining claims.
 func TestImport_ContinuesAfterFailure(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.83.0.0/24", ns))
@@ -225,7 +230,8 @@ func TestImport_ContinuesAfterFailure(t *testing.T) {
 	}
 }
 
-// The exit code is 1 if rows that can have addresses in use are not imported, and 0 if the other rows are free. A file with unknown tenants completes the tenant map.
+// The exit code is 1 if rows that can have addresses in use are not imported, and 0 if
+// the other rows are free. A file with unknown tenants completes the tenant map.
 func TestImport_LeftOut(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.99.0.0/24", ns))
@@ -257,7 +263,8 @@ func TestImport_LeftOut(t *testing.T) {
 	}
 }
 
-// import warns about columns that have content and no meaning, in one line, and lists them in JSON. A flag of the warning removes the column from the warning.
+// import warns about columns that have content and no meaning, in one line, and lists
+// them in JSON. A flag of the warning removes the column from the warning.
 func TestImport_IgnoredColumns(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.88.0.0/24", ns))
@@ -325,7 +332,8 @@ func TestImport_README(t *testing.T) {
 	}
 }
 
-// An import of 1,500 claims whose stderr is no terminal prints at most a line of progress for each tenth, and the total.
+// An import of 1,500 claims whose stderr is no terminal prints at most a line of progress
+// for each tenth, and the total.
 func TestImport_ProgressInLogs(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.93.0.0/20", ns))
@@ -344,7 +352,8 @@ func TestImport_ProgressInLogs(t *testing.T) {
 	}
 }
 
-// kubectl applies the manifests of an import, and a second import finds the objects in the cluster.
+// kubectl applies the manifests of an import, and a second import finds the objects in
+// the cluster.
 func TestImport_Manifests(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := suite.Kinds[1].Pool(ns, "10.84.0.0", "10.84.0.199").(*metal3v1.IPPool)
@@ -368,8 +377,8 @@ func TestImport_Manifests(t *testing.T) {
 	}
 }
 
-// An IPAllocation that is older than its pool, and pinned outside the pool, owns nothing. Export leaves it out with a warning, and import accepts the exported
-// file.
+// An IPAllocation that is older than its pool, and pinned outside the pool, owns nothing.
+// Export leaves it out with a warning, and import accepts the exported file.
 func TestExport_Unowned(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	outside := newClaim(ns, "outside", "10.89.99.5", "10.89.99.5", "web")
@@ -391,7 +400,8 @@ func TestExport_Unowned(t *testing.T) {
 	}
 }
 
-// A pool of each kind is exported, emptied, imported, and exported again as equal bytes, in CSV and in YAML.
+// A pool of each kind is exported, emptied, imported, and exported again as equal bytes,
+// in CSV and in YAML.
 func TestExport_RoundTrip(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	network := networkPool(ns, "pool", "10.85.0.0/24", ns)

@@ -39,7 +39,8 @@ func TestK9s_KeysRun(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	// press runs the command of a key in the list of a resource, with the variables in the arguments replaced as k9s replaces them.
+	// press runs the command of a key in the list of a resource, with the variables in
+	// the arguments replaced as k9s replaces them.
 	press := func(key, resource, namespace, name string) string {
 		t.Helper()
 		for id, plugin := range file.Plugins {

@@ -20,7 +20,8 @@ func pinned(ns, pool, name, first, last string) *butlerv1.IPAllocation {
 	return a
 }
 
-// A grid of a large network starts at the used addresses, and the first line names the part of the network. --in shows another part.
+// A grid of a large network starts at the used addresses, and the first line names the
+// part of the network. --in shows another part.
 func TestMap_GridStartsWhereAddressesAreUsed(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "large", "10.0.0.0/8", ns), networkPool(ns, "empty", "10.0.0.0/8", ns+"-empty"), networkPool(ns, "small", "10.0.0.0/21", ns+"-small"),
@@ -54,7 +55,8 @@ func TestMap_GridStartsWhereAddressesAreUsed(t *testing.T) {
 	}
 }
 
-// The map of a tenant counts only the ranges and addresses of the tenant, as text and as JSON.
+// The map of a tenant counts only the ranges and addresses of the tenant, as text and as
+// JSON.
 func TestMap_CountsTheRangesOfATenant(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	again := pinned(ns, "pool", "web-again", "10.1.0.9", "10.1.0.9")
@@ -80,7 +82,8 @@ func TestMap_CountsTheRangesOfATenant(t *testing.T) {
 	}
 }
 
-// A map of a pool with several networks starts at the first network, and names the others with the flag that shows them.
+// A map of a pool with several networks starts at the first network, and names the others
+// with the flag that shows them.
 func TestMap_NamesTheOtherNetworks(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, &novaedgev1.ProxyIPPool{

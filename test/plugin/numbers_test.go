@@ -31,13 +31,16 @@ import (
 const (
 	poolSize       = 200
 	clientsPerKind = 4
-	// maxStored bounds the stored claims of each client. A claim has at most four addresses.
+	// maxStored bounds the stored claims of each client. A claim has at most four
+	// addresses.
 	maxStored = 11
-	// cooling is the number of claims that each client deletes at the end, after the pool got a cooldown.
+	// cooling is the number of claims that each client deletes at the end, after the pool
+	// got a cooldown.
 	cooling = 2
 )
 
-// operations returns the number of random operations on claims of each kind: PLUGIN_OPERATIONS, or 120.
+// operations returns the number of random operations on claims of each kind:
+// PLUGIN_OPERATIONS, or 120.
 func operations(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("PLUGIN_OPERATIONS")
@@ -51,7 +54,8 @@ func operations(t *testing.T) int {
 	return n
 }
 
-// population is a pool of a kind of claims after random operations. The namespace is also the name of the routing domain.
+// population is a pool of a kind of claims after random operations. The namespace is also
+// the name of the routing domain.
 type population struct {
 	suite.Kind
 	namespace string
@@ -66,9 +70,10 @@ func (p *population) poolName() string {
 // inPool returns the query for a page of the console about the pool.
 func (p *population) inPool() string { return "?pool=" + url.QueryEscape(p.poolName()) }
 
-// populate creates a pool of each kind. For each kind, several concurrent clients create and delete claims in random order. Each run has the same operations
-// per client, but the order of operations between clients, and so the addresses, differ from run to run. At the end, pools that support a cooldown have
-// addresses in cooldown.
+// populate creates a pool of each kind. For each kind, several concurrent clients create
+// and delete claims in random order. Each run has the same operations per client, but the
+// order of operations between clients, and so the addresses, differ from run to run. At
+// the end, pools that support a cooldown have addresses in cooldown.
 func populate(t *testing.T, operations int) (all []*population) {
 	t.Helper()
 	began := time.Now()
@@ -130,8 +135,10 @@ type addressMap struct {
 	Segments []segment
 }
 
-// After random operations, the numbers of the plugin and of the console equal the numbers of the manager: in the status of the pools, and in the outcome of dry
-// runs. The number of claims that fit, as the plugin predicts, is the number of claims that can be created. PLUGIN_OPERATIONS makes the test longer.
+// After random operations, the numbers of the plugin and of the console equal the numbers
+// of the manager: in the status of the pools, and in the outcome of dry runs. The number
+// of claims that fit, as the plugin predicts, is the number of claims that can be
+// created. PLUGIN_OPERATIONS makes the test longer.
 func TestNumbers_EqualTheManager(t *testing.T) {
 	all := populate(t, operations(t))
 	maps := map[*population]addressMap{}
@@ -325,7 +332,8 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 	})
 }
 
-// equalsStatus returns an error if the numbers that the plugin shows for a pool differ from the status of the pool.
+// equalsStatus returns an error if the numbers that the plugin shows for a pool differ
+// from the status of the pool.
 func (p *population) equalsStatus(ctx context.Context, shown poolItem, cooldown int64) error {
 	if err := admin.Get(ctx, client.ObjectKeyFromObject(p.pool), p.pool); err != nil {
 		return err
@@ -351,7 +359,8 @@ func (p *population) equalsStatus(ctx context.Context, shown poolItem, cooldown 
 	return nil
 }
 
-// requireFits creates sets of claims with the given sizes until a claim gets no address, and requires that fit has predicted the number of sets.
+// requireFits creates sets of claims with the given sizes until a claim gets no address,
+// and requires that fit has predicted the number of sets.
 func (p *population) requireFits(t *testing.T, question []string, sizes ...int32) {
 	t.Helper()
 	predicted := decoded[fit](t, append([]string{"fit", p.poolName()}, question...)...)

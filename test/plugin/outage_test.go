@@ -20,8 +20,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// While the API server is stopped, or frozen with open connections, the pages show since when their data is not current. After the outage, the pages follow the
-// objects again.
+// While the API server is stopped, or frozen with open connections, the pages show since
+// when their data is not current. After the outage, the pages follow the objects again.
 func TestUI_ShowsSinceWhenTheAPIServerCannotBeReached(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{})
 	ns := suite.CreateNamespace(t, c)
@@ -57,7 +57,8 @@ func TestUI_ShowsSinceWhenTheAPIServerCannotBeReached(t *testing.T) {
 			t.Fatalf("%s: %s", name, page)
 		}
 		since, err := time.Parse("15:04:05Z on 2006-01-02", notice[1])
-		// The last time at which all watches were current: after a start of the API server, a watch may still have been down when the outage began.
+		// The last time at which all watches were current: after a start of the API
+		// server, a watch may still have been down when the outage began.
 		if err != nil || since.Before(begun.Add(-20*time.Second)) || since.After(begun.Add(time.Second)) {
 			t.Errorf("%s at %s: the page names %s (%v)", name, begun, since, err)
 		}
@@ -83,7 +84,8 @@ func TestUI_ShowsSinceWhenTheAPIServerCannotBeReached(t *testing.T) {
 	}
 }
 
-// The console in the cluster shows since when its data is not current. The test ends before the console needs another review of the token, after 30 s.
+// The console in the cluster shows since when its data is not current. The test ends
+// before the console needs another review of the token, after 30 s.
 func TestConsole_ShowsSinceWhenTheAPIServerCannotBeReached(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{})
 	ns := suite.CreateNamespace(t, c)
@@ -156,7 +158,8 @@ func TestCommands_NameTheUnreachableAPIServer(t *testing.T) {
 	}
 }
 
-// For a viewer of one namespace, the commands say that claims of another namespace own addresses of a pool: they count them as free, and the status does not.
+// For a viewer of one namespace, the commands say that claims of another namespace own
+// addresses of a pool: they count them as free, and the status does not.
 func TestViewer_OfPoolWithHiddenOwners(t *testing.T) {
 	ours, theirs := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 	claim := suite.Kinds[0].Claim(theirs, "all", "").(*butlerv1.IPAllocation)

@@ -74,7 +74,8 @@ func TestOutput_CSVIsForPrograms(t *testing.T) {
 	}
 }
 
-// A command denies a format that it does not print, and version prints a document. The error for a value of a flag names the rule.
+// A command denies a format that it does not print, and version prints a document. The
+// error for a value of a flag names the rule.
 func TestOutput_Formats(t *testing.T) {
 	v := decoded[struct{ APIVersion, Kind, Version string }](t, "version")
 	if v.Kind != "Version" || v.Version != strings.TrimSpace(ipam(t, "version").stdout) || v.APIVersion != "kubectl-ipam.butlerlabs.dev/v1" {

@@ -45,7 +45,8 @@ func TestPlan_ListsOwnersInOneTable(t *testing.T) {
 	}
 }
 
-// A patch of plan, applied with kubectl, stores the planned change and keeps later changes of the other fields.
+// A patch of plan, applied with kubectl, stores the planned change and keeps later
+// changes of the other fields.
 func TestPlan_PatchHasOnlyTheChange(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := &unstructured.Unstructured{Object: map[string]any{
@@ -136,7 +137,8 @@ func TestPlan_WritesNoUselessPatch(t *testing.T) {
 	}
 }
 
-// A change that only the API server denies, by a rule that the tool does not know, is denied: exit code 1, and no patch.
+// A change that only the API server denies, by a rule that the tool does not know, is
+// denied: exit code 1, and no patch.
 func TestPlan_DeniedByTheServer(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/24", ns))
@@ -183,8 +185,9 @@ func TestPlan_OfOtherKindsNamesTheRemedy(t *testing.T) {
 	}
 }
 
-// plan --delete counts the owners that the webhook counts: a claim that only names addresses does not count. Without the right to delete the pool, the outcome is
-// the same, and the API server is not asked.
+// plan --delete counts the owners that the webhook counts: a claim that only names
+// addresses does not count. Without the right to delete the pool, the outcome is the
+// same, and the API server is not asked.
 func TestPlan_DeletionEqualsTheWebhook(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	viewer := viewerKubeconfig(t, "viewer-"+ns, ns)

@@ -1,4 +1,5 @@
-// Package plugin tests kubectl ipam on a real API server: the output of the commands equals the status and the decisions of the manager.
+// Package plugin tests kubectl ipam on a real API server: the output of the commands
+// equals the status and the decisions of the manager.
 package plugin
 
 import (
@@ -83,7 +84,8 @@ func run(t *testing.T, kubeconfig string, args ...string) result {
 	return result{out.String(), problems.String(), command.ProcessState.ExitCode()}
 }
 
-// ipam runs kubectl ipam as the administrator, and fails the test if the command prints an error.
+// ipam runs kubectl ipam as the administrator, and fails the test if the command prints
+// an error.
 func ipam(t *testing.T, args ...string) result {
 	t.Helper()
 	r := run(t, cluster.Kubeconfig(), args...)
@@ -135,7 +137,8 @@ type plan struct {
 	Server string
 }
 
-// viewerKubeconfig creates a user with the viewer role in one namespace, and returns the path of the user's kubeconfig.
+// viewerKubeconfig creates a user with the viewer role in one namespace, and returns the
+// path of the user's kubeconfig.
 func viewerKubeconfig(t *testing.T, user, ns string) string {
 	t.Helper()
 	suite.Create(t, admin, &rbacv1.RoleBinding{

@@ -22,15 +22,18 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// auditedUser is the user of the commands in the audit log. The audit log also contains the calls of the console.
+// auditedUser is the user of the commands in the audit log. The audit log also contains
+// the calls of the console.
 const auditedUser = "viewer-of-all"
 
-// auditPolicy selects the calls of auditedUser and of the console for the audit log, without bodies.
+// auditPolicy selects the calls of auditedUser and of the console for the audit log,
+// without bodies.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
   {"level": "Metadata", "users": ["` + auditedUser + `", "system:serviceaccount:` + sandbox.ManagerNamespace + ":" + suite.ConsoleAccount + `"]}
 ]}`
 
-// beyondViewer maps calls that the commands try, and that the viewer role does not allow, to the purpose of the call.
+// beyondViewer maps calls that the commands try, and that the viewer role does not allow,
+// to the purpose of the call.
 var beyondViewer = map[string]string{
 	"get leases.coordination.k8s.io":                       "open grants; without the journal they count as free",
 	"get providerconfigs.butler.butlerlabs.dev":            "fit --provider; ProviderConfigs belong to the platform, as TenantClusters do",
@@ -39,8 +42,9 @@ var beyondViewer = map[string]string{
 	"list clusters.cluster.x-k8s.io":                       "why claims and pools wait for a Cluster; without the Clusters no such reason is shown",
 }
 
-// From the audit log: the commands use each right of the viewer role, and beyond the role only try the calls in beyondViewer. The command check needs further
-// rights and has its own test.
+// From the audit log: the commands use each right of the viewer role, and beyond the role
+// only try the calls in beyondViewer. The command check needs further rights and has its
+// own test.
 func TestRights_EqualTheViewerRole(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "audited", "10.90.0.0/24", "audited"), &rbacv1.ClusterRoleBinding{
@@ -116,7 +120,8 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 	}
 }
 
-// auditedCalls returns the calls of a user in the audit log, such as "list networkpools.butler.butlerlabs.dev".
+// auditedCalls returns the calls of a user in the audit log, such as "list
+// networkpools.butler.butlerlabs.dev".
 func auditedCalls(t *testing.T, user string) map[string]bool {
 	t.Helper()
 	log, err := os.ReadFile(auditLog)

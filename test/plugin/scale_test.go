@@ -30,11 +30,13 @@ const (
 	// shownLines and shownMapLines bound the lines of a command's output in the session.
 	shownLines    = 12
 	shownMapLines = 48
-	// patchFile is the file of plan --out. It is removed before each command, since plan overwrites no file.
+	// patchFile is the file of plan --out. It is removed before each command, since plan
+	// overwrites no file.
 	patchFile = "patch.yaml"
 )
 
-// rows is a NetBox export with free addresses, an address that a claim of another tenant owns, a reserved address, and an address outside the pool.
+// rows is a NetBox export with free addresses, an address that a claim of another tenant
+// owns, a reserved address, and an address outside the pool.
 const rows = `address,vrf,tenant,status,role,dns_name
 172.20.46.100/21,,team-1/web,active,,web-1.example.com
 172.20.46.101/21,,team-1/web,active,,web-2.example.com
@@ -49,8 +51,10 @@ type step struct {
 	file string // file for the output; "" for no file
 }
 
-// TestScale runs the commands of an operator with many claims, and measures time and peak memory of each command. PLUGIN_CLAIMS is the number of claims.
-// PLUGIN_SESSION is a file for the commands and the first lines of their output (make bench-plugin: 10,000 claims, bin/session.md).
+// TestScale runs the commands of an operator with many claims, and measures time and peak
+// memory of each command. PLUGIN_CLAIMS is the number of claims. PLUGIN_SESSION is a file
+// for the commands and the first lines of their output (make bench-plugin: 10,000 claims,
+// bin/session.md).
 func TestScale(t *testing.T) {
 	claims, runs := smallScale, 2
 	if text := os.Getenv("PLUGIN_CLAIMS"); text != "" {
@@ -204,7 +208,8 @@ func shortened(text string, limit int) string {
 	return fmt.Sprintf("%s… %d lines\n", strings.Join(lines[:limit], ""), len(lines)-1-limit)
 }
 
-// pages measures kubectl ipam ui: the time until the first page, the time of each page, and the peak memory of the command.
+// pages measures kubectl ipam ui: the time until the first page, the time of each page,
+// and the peak memory of the command.
 func (s *session) pages(t *testing.T) {
 	peak := int64(0)
 	t.Run("ui", func(t *testing.T) {
@@ -238,8 +243,10 @@ func (s *session) pages(t *testing.T) {
 	}
 }
 
-// watchMemory watches the resident memory of a process. The returned function ends the watch and returns the peak in bytes. The resource usage of the ended
-// process is not usable, because it includes the memory of the parent process. The peak of a running process is in /proc, on Linux only.
+// watchMemory watches the resident memory of a process. The returned function ends the
+// watch and returns the peak in bytes. The resource usage of the ended process is not
+// usable, because it includes the memory of the parent process. The peak of a running
+// process is in /proc, on Linux only.
 func watchMemory(pid int) (most func() int64) {
 	peak, ended, result := int64(0), make(chan struct{}), make(chan int64)
 	go func() {
@@ -261,7 +268,8 @@ func watchMemory(pid int) (most func() int64) {
 	}
 }
 
-// maxResident returns the peak of the resident memory of a running process, in bytes; 0 if unknown.
+// maxResident returns the peak of the resident memory of a running process, in bytes; 0
+// if unknown.
 func maxResident(pid int) (bytes int64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -97,7 +97,8 @@ func (p sitePool) claims() suite.Kind {
 	panic("no kind " + p.kind)
 }
 
-// claim returns a claim of the pool. Two consecutive IPAllocations are the nodes and the load balancers of one tenant.
+// claim returns a claim of the pool. Two consecutive IPAllocations are the nodes and the
+// load balancers of one tenant.
 func (p sitePool) claim(random *rand.Rand, n int) client.Object {
 	o := p.claims().Claim(site, fmt.Sprintf("%s-%d", p.name, n), "")
 	o.SetName(fmt.Sprintf("%s-%d", p.name, n))
@@ -119,12 +120,14 @@ func (p sitePool) claim(random *rand.Rand, n int) client.Object {
 type siteOperations struct {
 	stored  int // number of stored claims
 	deleted int
-	// released is the first address of a deleted claim. The claim owned the address at the time owned.
+	// released is the first address of a deleted claim. The claim owned the address at
+	// the time owned.
 	released string
 	owned    string // time in whole seconds, for --at
 }
 
-// fill creates the pools of the session and the given number of claims, in random order and by several clients, and creates and deletes further claims.
+// fill creates the pools of the session and the given number of claims, in random order
+// and by several clients, and creates and deletes further claims.
 func fill(t *testing.T, claims int) (done siteOperations) {
 	t.Helper()
 	suite.Create(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: site}})

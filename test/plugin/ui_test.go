@@ -30,7 +30,8 @@ type ui struct {
 	client  *http.Client
 }
 
-// startUI runs kubectl ipam ui with a kubeconfig, and opens the address. The test fails if the command returns an error after the test interrupts the command.
+// startUI runs kubectl ipam ui with a kubeconfig, and opens the address. The test fails
+// if the command returns an error after the test interrupts the command.
 func startUI(t *testing.T, kubeconfig string, args ...string) *ui {
 	t.Helper()
 	u := &ui{command: exec.CommandContext(context.WithoutCancel(t.Context()), binary, append([]string{"ui"}, args...)...)}
@@ -103,7 +104,8 @@ func (u *ui) mustGet(t *testing.T, target string) string {
 	return page
 }
 
-// eventually waits until a page contains a text; with contains false, until the page does not contain the text.
+// eventually waits until a page contains a text; with contains false, until the page does
+// not contain the text.
 func (u *ui) eventually(t *testing.T, target, text string, contains bool) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
@@ -224,8 +226,9 @@ func TestUI_PagesListNothing(t *testing.T) {
 	}
 }
 
-// lists returns the API server's counters of LIST requests for the API groups of pools and claims. LIST requests for AllocationHistories are omitted, because
-// the manager sends these at any time.
+// lists returns the API server's counters of LIST requests for the API groups of pools
+// and claims. LIST requests for AllocationHistories are omitted, because the manager
+// sends these at any time.
 func lists(t *testing.T) string {
 	t.Helper()
 	metrics, _, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
@@ -241,7 +244,8 @@ func lists(t *testing.T) string {
 	return strings.Join(counted, "")
 }
 
-// A viewer of one namespace sees the objects of the namespace, a warning, and no name of another namespace.
+// A viewer of one namespace sees the objects of the namespace, a warning, and no name of
+// another namespace.
 func TestUI_ViewerOfOneNamespace(t *testing.T) {
 	ours, theirs := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 	for _, ns := range []string{ours, theirs} {
@@ -262,7 +266,8 @@ func TestUI_ViewerOfOneNamespace(t *testing.T) {
 	}
 }
 
-// The command denies addresses that are not loopback addresses, requests for other hosts, and requests without the cookie or an unused token.
+// The command denies addresses that are not loopback addresses, requests for other hosts,
+// and requests without the cookie or an unused token.
 func TestUI_ServesOneBrowser(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:80", "example.com:80", "127.0.0.1"} {
 		if r := run(t, cluster.Kubeconfig(), "ui", "--listen", listen); r.code != 1 || !strings.Contains(r.stderr, "--listen="+listen+": ") {

@@ -15,7 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The page of a pool shows the events of the manager about the pool, and no event about a deleted pool of the same name.
+// The page of a pool shows the events of the manager about the pool, and no event about a
+// deleted pool of the same name.
 func TestUI_Events(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.97.0.0/28", ns)
@@ -44,7 +45,8 @@ func TestUI_Events(t *testing.T) {
 	u.eventually(t, page, "No event: ", true)
 }
 
-// A user without the right to list events sees a line instead of the events, and no warning.
+// A user without the right to list events sees a line instead of the events, and no
+// warning.
 func TestUI_EventsForbidden(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.97.1.0/28", ns), &rbacv1.Role{
@@ -65,7 +67,8 @@ func TestUI_EventsForbidden(t *testing.T) {
 	}
 }
 
-// The console in the cluster shows the events about a pool only to persons with the right to list events.
+// The console in the cluster shows the events about a pool only to persons with the right
+// to list events.
 func TestConsole_Events(t *testing.T) {
 	const user = "butler-ipam-console-user"
 	ns := suite.CreateNamespace(t, admin)

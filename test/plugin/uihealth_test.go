@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The findings on the health page equal the findings of kubectl ipam check, except for the dry-run create of the command.
+// The findings on the health page equal the findings of kubectl ipam check, except for
+// the dry-run create of the command.
 func TestUI_HealthEqualsCheck(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	full := suite.Kinds[0].Claim(ns, "all", "10.95.0.0").(*butlerv1.IPAllocation)
@@ -59,7 +60,8 @@ func TestUI_HealthEqualsCheck(t *testing.T) {
 	}
 }
 
-// Reloads of the health page read the cluster at most once in ten seconds, and create nothing.
+// Reloads of the health page read the cluster at most once in ten seconds, and create
+// nothing.
 func TestUI_HealthReload(t *testing.T) {
 	u := startUI(t, cluster.Kubeconfig())
 	before := requests(t, "LIST", "nodes")

@@ -20,7 +20,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The page of a tenant shows the conditions, quota and ranges that a manager with --tenants records, also for a tenant without addresses.
+// The page of a tenant shows the conditions, quota and ranges that a manager with
+// --tenants records, also for a tenant without addresses.
 func TestUI_Tenant(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -66,7 +67,8 @@ func TestUI_Tenant(t *testing.T) {
 		t.Errorf("the third tenant: %s", shown)
 	}
 
-	// The viewer role does not allow reading the objects of the platform: the page has a line about this, and shows no such object.
+	// The viewer role does not allow reading the objects of the platform: the page has a
+	// line about this, and shows no such object.
 	suite.Create(t, c, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "tenant-viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "butler-ipam-viewer"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "tenant-viewer"}},
@@ -91,8 +93,9 @@ func TestUI_Tenant(t *testing.T) {
 	t.Run("console", func(t *testing.T) { requireTenantsOfConsole(t, s, c, ns) })
 }
 
-// requireTenantsOfConsole requires that butler-ipam console shows the conditions and the quota of the tenant first only to persons with the right to list
-// TenantClusters and ProviderConfigs.
+// requireTenantsOfConsole requires that butler-ipam console shows the conditions and the
+// quota of the tenant first only to persons with the right to list TenantClusters and
+// ProviderConfigs.
 func requireTenantsOfConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, ns string) {
 	console := newWebConsole(suite.StartConsole(t, s, c, "../..", "tenants.enabled=true"))
 	const user, viewer, tenants = "butler-ipam-console-user", "butler-ipam-viewer", "butler-ipam-tenants-viewer"

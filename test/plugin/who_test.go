@@ -28,7 +28,8 @@ func failure(t *testing.T, args ...string) string {
 	return r.stderr
 }
 
-// who of a range reports the free addresses of each pool, and addresses without a pool as not offered.
+// who of a range reports the free addresses of each pool, and addresses without a pool as
+// not offered.
 func TestWho_EndsRunsWithThePool(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.40.0.0/23", ns)
@@ -78,7 +79,8 @@ func TestWho_ExplainsWrongAddresses(t *testing.T) {
 	}
 }
 
-// A claim that waits is not hidden by the name of its pool or tenant: the commands name the claim, its reason, or the full name of the tenant.
+// A claim that waits is not hidden by the name of its pool or tenant: the commands name
+// the claim, its reason, or the full name of the tenant.
 func TestClaims_ExplainsWhatWaits(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	waits := suite.Kinds[0].Claim(ns, "nopool", "").(*butlerv1.IPAllocation)
@@ -109,7 +111,8 @@ func TestClaims_ExplainsWhatWaits(t *testing.T) {
 	}
 }
 
-// who of a claim with a finalizer of another author says that the claim is being deleted. After the release, the map names the releasing claim.
+// who of a claim with a finalizer of another author says that the claim is being deleted.
+// After the release, the map names the releasing claim.
 func TestWho_DeletedClaim(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.1.0.0/24", ns)
@@ -132,7 +135,8 @@ func TestWho_DeletedClaim(t *testing.T) {
 	})
 }
 
-// A question for the begin or the end of a tenure, as who prints them, finds the tenure: a time without a fraction means the whole second.
+// A question for the begin or the end of a tenure, as who prints them, finds the tenure:
+// a time without a fraction means the whole second.
 func TestWho_AtThePrintedTimes(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	claim := pinned(ns, "pool", "web", "10.1.0.0", "10.1.0.6")
@@ -163,7 +167,8 @@ func TestWho_AtThePrintedTimes(t *testing.T) {
 // timePattern matches a time in the output of a command.
 var timePattern = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// pools shows the percentage of the conditions of a pool, and its notes name other pools with their namespace.
+// pools shows the percentage of the conditions of a pool, and its notes name other pools
+// with their namespace.
 func TestPools_PercentageAndNotes(t *testing.T) {
 	ns, other := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "small", "10.1.0.0/26", ns), networkPool(other, "small", "10.1.0.32/28", ns), pinned(ns, "small", "web", "10.1.0.0", "10.1.0.29"))

@@ -37,7 +37,8 @@ var (
 	notInSlug  = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 )
 
-// parse reads the blocks, headings, links and inline code of a Markdown text. Code without a fence is an error: nothing would execute it.
+// parse reads the blocks, headings, links and inline code of a Markdown text. Code
+// without a fence is an error: nothing would execute it.
 func parse(text string) (document, error) {
 	d := document{anchors: map[string]bool{}}
 	var open *block

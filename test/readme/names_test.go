@@ -91,7 +91,8 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// Documents name directories and files by their path in the repository, or beside the document.
+// Documents name directories and files by their path in the repository, or beside the
+// document.
 func TestPaths(t *testing.T) {
 	path := regexp.MustCompile(`^(?:api|allocator|cmd|config|charts|reconcilers|test|webhooks)/[a-z0-9/._-]+$`)
 	for name, d := range documents(t) {
@@ -107,7 +108,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// The tables of metrics and alerts are complete. Some names in the code are prefixes of metrics: they end with "_".
+// The tables of metrics and alerts are complete. Some names in the code are prefixes of
+// metrics: they end with "_".
 func TestMetricsAndAlerts(t *testing.T) {
 	inCode := map[string]bool{}
 	literal := regexp.MustCompile(`"(butler_ip[a-z_]*|butler_network_[a-z_]+)"`)

@@ -27,7 +27,8 @@ type session struct {
 	used     map[*outside]bool // of elsewhere
 }
 
-// newSession makes a directory that looks like a checkout: links to everything in the repository, and a bin of its own.
+// newSession makes a directory that looks like a checkout: links to everything in the
+// repository, and a bin of its own.
 func newSession(t *testing.T, document string) *session {
 	s := &session{t: t, document: document, dir: t.TempDir(), files: map[string]bool{}, used: map[*outside]bool{}}
 	bin := filepath.Join(s.dir, "bin")
@@ -111,7 +112,8 @@ func (s *session) run(c command) error {
 	return nil
 }
 
-// shell runs a command line and returns what it wrote to standard output and standard error.
+// shell runs a command line and returns what it wrote to standard output and standard
+// error.
 func (s *session) shell(line string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -164,8 +166,9 @@ func (s *session) startSandbox(environment, variables []string) error {
 	return err
 }
 
-// startHelm starts an API server without managers. A sandbox has some objects of the chart. They are deleted, except CRDs: the API server may fail to delete
-// a CRD that was just created, so Helm is made to take those for objects of the release butler-ipam.
+// startHelm starts an API server without managers. A sandbox has some objects of the
+// chart. They are deleted, except CRDs: the API server may fail to delete a CRD that was
+// just created, so Helm is made to take those for objects of the release butler-ipam.
 func (s *session) startHelm() (err error) {
 	if s.helm != nil {
 		return nil

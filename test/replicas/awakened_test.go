@@ -40,7 +40,8 @@ type answer struct {
 	err      error
 }
 
-// ask sends the admission review of a create directly to a manager, without the API server.
+// ask sends the admission review of a create directly to a manager, without the API
+// server.
 func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAllocation) (is answer) {
 	object, err := json.Marshal(a)
 	if err != nil {
@@ -90,8 +91,9 @@ func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAll
 	return is
 }
 
-// A restored claim carries the range and the token of its earlier allocation and gets a new grant. This holds also if the leader is lost after the
-// first webhook call: the API server's second call then receives a claim that looks as if it were already allocated.
+// A restored claim carries the range and the token of its earlier allocation and gets a
+// new grant. This holds also if the leader is lost after the first webhook call: the API
+// server's second call then receives a claim that looks as if it were already allocated.
 func TestRestore_WhileTheLeaderIsLost(t *testing.T) {
 	namespace := newPool(t, 28)
 	var backup []*v1alpha1.IPAllocation
@@ -129,8 +131,9 @@ func TestRestore_WhileTheLeaderIsLost(t *testing.T) {
 	nextLeader(t, was)
 }
 
-// A leader that was frozen, and replaced in the meantime, finds calls at its port when it resumes. It still considers itself the leader, and its
-// information about owned addresses is stale.
+// A leader that was frozen, and replaced in the meantime, finds calls at its port when it
+// resumes. It still considers itself the leader, and its information about owned
+// addresses is stale.
 func TestFailover_ResumedLeaderRespondsFromTheNewTerm(t *testing.T) {
 	namespace := newPool(t, 29)
 	was := leader(t)
@@ -225,7 +228,8 @@ func journalEntries(t *testing.T) []journal.Entry {
 	return v.Entries
 }
 
-// inJournal fails the test unless the journal contains the range and the token of a response.
+// inJournal fails the test unless the journal contains the range and the token of a
+// response.
 func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Helper()
 	for _, l := range journalEntries(t) {
@@ -249,8 +253,9 @@ func nextLeader(t *testing.T, was *sandbox.Manager) *sandbox.Manager {
 	return nil
 }
 
-// created creates an allocation, and deleted deletes an allocation and waits until it is gone. Both repeat failed calls: the API server may still use
-// connections to a frozen manager.
+// created creates an allocation, and deleted deletes an allocation and waits until it is
+// gone. Both repeat failed calls: the API server may still use connections to a frozen
+// manager.
 func created(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Helper()
 	suite.Eventually(t, patience, func(ctx context.Context) error { return admin.Create(ctx, a) })

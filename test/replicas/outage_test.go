@@ -15,7 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// becomesAllocated waits until the status of an allocation confirms the addresses of its create response.
+// becomesAllocated waits until the status of an allocation confirms the addresses of its
+// create response.
 func becomesAllocated(t *testing.T, c client.Client, within time.Duration, all ...*v1alpha1.IPAllocation) {
 	t.Helper()
 	suite.Eventually(t, within, func(ctx context.Context) error {
@@ -31,8 +32,9 @@ func becomesAllocated(t *testing.T, c client.Client, within time.Duration, all .
 	})
 }
 
-// The test stops the API server of a sandbox of its own. With the default backoff of client-go, an informer would resume half a minute or more after the
-// end of such an outage.
+// The test stops the API server of a sandbox of its own. With the default backoff of
+// client-go, an informer would resume half a minute or more after the end of such an
+// outage.
 func TestOutage_StatusesAreWrittenAtItsEnd(t *testing.T) {
 	const outage, within = 30 * time.Second, 15 * time.Second
 	own, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
@@ -56,8 +58,9 @@ func TestOutage_StatusesAreWrittenAtItsEnd(t *testing.T) {
 	becomesAllocated(t, c, within, append(all, after)...)
 }
 
-// The managers' connections to the API server are lost without a reset, as if one of several API servers lost its power. With the defaults of client-go,
-// informers would get no events for 45 s, and each idle connection would delay a create by three seconds.
+// The managers' connections to the API server are lost without a reset, as if one of
+// several API servers lost its power. With the defaults of client-go, informers would get
+// no events for 45 s, and each idle connection would delay a create by three seconds.
 func TestOutage_OfOneAPIServer(t *testing.T) {
 	const within = 20 * time.Second
 	l := startLoad(t) // many connections

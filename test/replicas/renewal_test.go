@@ -31,7 +31,8 @@ func served(ctx context.Context, m *sandbox.Manager) (*x509.Certificate, error) 
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
-// Kubelets update a renewed Secret in their pods at different times: in between, replicas have different certificates.
+// Kubelets update a renewed Secret in their pods at different times: in between, replicas
+// have different certificates.
 func TestRenewal_OfCertificateAndAuthority(t *testing.T) {
 	l := startLoad(t)
 	for range 2 {
@@ -64,7 +65,8 @@ func TestRenewal_OfCertificateAndAuthority(t *testing.T) {
 	noFailure(t, failures)
 }
 
-// selfManaged runs a test on a cluster of its own, whose managers create their own certificates.
+// selfManaged runs a test on a cluster of its own, whose managers create their own
+// certificates.
 func selfManaged(t *testing.T, replicas int, life string) {
 	t.Helper()
 	own, err := sandbox.Start(t.Context(), sandbox.Options{SelfManaged: true, Links: true, ManagerArgs: []string{"--log-level=debug", "--webhook-cert-duration=" + life}})
@@ -121,7 +123,8 @@ func stored(t *testing.T) *corev1.Secret {
 	return &secret
 }
 
-// allServe waits until every manager presents the stored certificate and the API server trusts the stored authorities.
+// allServe waits until every manager presents the stored certificate and the API server
+// trusts the stored authorities.
 func allServe(t *testing.T) {
 	t.Helper()
 	suite.Eventually(t, patience, func(ctx context.Context) error {
@@ -173,13 +176,15 @@ func TestRenewal_BySelfManagedReplicas(t *testing.T) {
 	l := startLoad(t)
 	for range 2 {
 		was := signer(t)
-		// Without the key there must be another authority, which signs when everybody has had time to trust it.
+		// Without the key there must be another authority, which signs when everybody has
+		// had time to trust it.
 		secret := stored(t)
 		delete(secret.Data, "ca.key")
 		if err := admin.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
-		// Whoever installs the webhooks does it again meanwhile, as GitOps does, and knows of no authority.
+		// Whoever installs the webhooks does it again meanwhile, as GitOps does, and
+		// knows of no authority.
 		if err := cluster.InstallWebhooks(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// sentBack counts the responses with which the API server asked the client to repeat a call; client-go repeats such calls.
+// sentBack counts the responses with which the API server asked the client to repeat a
+// call; client-go repeats such calls.
 type sentBack struct{ http.RoundTripper }
 
 var sentBackCount atomic.Int64
@@ -178,8 +179,9 @@ func TestRollout_CostsNoCreate(t *testing.T) {
 	noFailure(t, failures)
 }
 
-// Calls under way to a killed replica are lost. The API server repeats a mutating call. A lost validating call fails the create, which leaves no
-// object, and the create succeeds when the client repeats it.
+// Calls under way to a killed replica are lost. The API server repeats a mutating call. A
+// lost validating call fails the create, which leaves no object, and the create succeeds
+// when the client repeats it.
 func TestFailover_DeadLeader(t *testing.T) {
 	l := startLoad(t)
 	was := leader(t)

@@ -6,8 +6,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// cutOff cuts the connections between a manager and its peers, in both directions, and optionally its connections to the API server. The API server still
-// reaches the manager.
+// cutOff cuts the connections between a manager and its peers, in both directions, and
+// optionally its connections to the API server. The API server still reaches the manager.
 func cutOff(t *testing.T, m *sandbox.Manager, fromAPIServer bool, how sandbox.Cut) (mend func()) {
 	t.Helper()
 	set := func(c sandbox.Condition) {
@@ -27,8 +27,10 @@ func cutOff(t *testing.T, m *sandbox.Manager, fromAPIServer bool, how sandbox.Cu
 	return mend
 }
 
-// noneSentBack checks that the number of calls that clients had to repeat has not grown. A replica that cannot get a response for a call asks the API
-// server after a second to call another replica. Without this, the call would wait until its timeout, and the client would have to repeat it.
+// noneSentBack checks that the number of calls that clients had to repeat has not grown.
+// A replica that cannot get a response for a call asks the API server after a second to
+// call another replica. Without this, the call would wait until its timeout, and the
+// client would have to repeat it.
 func noneSentBack(t *testing.T, before int64) {
 	t.Helper()
 	if n := sentBackCount.Load() - before; n > 0 {

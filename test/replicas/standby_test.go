@@ -24,7 +24,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks"
 )
 
-// grantExpiry is the flag of the managers: how long a grant stays in the journal without an object.
+// grantExpiry is the flag of the managers: how long a grant stays in the journal without
+// an object.
 const grantExpiry = 45 * time.Second
 
 // standbyEntries returns the entries of the journal that belong to no create yet.
@@ -33,7 +34,8 @@ func standbyEntries(t *testing.T) []journal.Entry {
 	return slices.DeleteFunc(journalEntries(t), func(e journal.Entry) bool { return !e.IsStandby() })
 }
 
-// answeredFromStandby makes a manager answer a create with a standby grant, and returns the object that the API server would go on with.
+// answeredFromStandby makes a manager answer a create with a standby grant, and returns
+// the object that the API server would go on with.
 func answeredFromStandby(t *testing.T, m *sandbox.Manager, namespace, name string) *v1alpha1.IPAllocation {
 	t.Helper()
 	for i := range 20 { // the first create of an idle pool has no standby grant
@@ -51,7 +53,8 @@ func answeredFromStandby(t *testing.T, m *sandbox.Manager, namespace, name strin
 	return nil
 }
 
-// approves asks a manager to validate an object, and reports whether the manager approves it.
+// approves asks a manager to validate an object, and reports whether the manager approves
+// it.
 func approves(t *testing.T, m *sandbox.Manager, a *v1alpha1.IPAllocation) bool {
 	t.Helper()
 	is := ask(t.Context(), m, webhooks.ValidateIPAllocation, a)
@@ -61,7 +64,8 @@ func approves(t *testing.T, m *sandbox.Manager, a *v1alpha1.IPAllocation) bool {
 	return is.code == http.StatusOK && is.response != nil && is.response.Allowed
 }
 
-// The leader is lost between its response to a create, from a standby grant, and the validating call. The next leader knows the grant, and approves the create.
+// The leader is lost between its response to a create, from a standby grant, and the
+// validating call. The next leader knows the grant, and approves the create.
 func TestFailover_BetweenResponseAndValidation(t *testing.T) {
 	for how, lose := range map[string]func(t *testing.T, m *sandbox.Manager) (back func()){
 		"killed": func(t *testing.T, m *sandbox.Manager) func() {
@@ -105,8 +109,9 @@ func TestFailover_BetweenResponseAndValidation(t *testing.T) {
 	}
 }
 
-// A leader is frozen after its response for longer than the life of a grant: the address belongs to another claim by then. The former leader, which finds the
-// validating call at its port when it resumes, does not approve the create, and neither does the new leader.
+// A leader is frozen after its response for longer than the life of a grant: the address
+// belongs to another claim by then. The former leader, which finds the validating call at
+// its port when it resumes, does not approve the create, and neither does the new leader.
 func TestFailover_StandbyGrantOfAReplacedLeader(t *testing.T) {
 	namespace := newPool(t, 24)
 	was := leader(t)
@@ -186,8 +191,9 @@ func (p *smallPool) take(t *testing.T, n, count int) error {
 	return nil
 }
 
-// Pools that are filled right after the leader was killed give all their addresses: the standby grants of the dead leader are of no address of a small pool, nor
-// of the part of a large pool that a small pool offers too.
+// Pools that are filled right after the leader was killed give all their addresses: the
+// standby grants of the dead leader are of no address of a small pool, nor of the part of
+// a large pool that a small pool offers too.
 func TestFailover_SmallPoolsFillToTheLastAddress(t *testing.T) {
 	network := nextNetwork(16)
 	large := &smallPool{namespace: load.NewPool(t, admin, network), name: "pool", free: 1 << 16}

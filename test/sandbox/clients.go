@@ -19,10 +19,12 @@ import (
 	"butlerlabs.dev/ipam/test/pki"
 )
 
-// Config returns a client configuration of the cluster's administrator (group system:masters), without client-side throttling.
+// Config returns a client configuration of the cluster's administrator (group
+// system:masters), without client-side throttling.
 func (s *Sandbox) Config() *rest.Config { return rest.CopyConfig(s.admin) }
 
-// ConfigFor returns a client configuration of any user, without client-side throttling. RBAC determines the user's rights.
+// ConfigFor returns a client configuration of any user, without client-side throttling.
+// RBAC determines the user's rights.
 func (s *Sandbox) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	certificate, key, err := s.authority.Client(user, groups...)
 	if err != nil {
@@ -40,10 +42,12 @@ func (s *Sandbox) ConfigFor(user string, groups ...string) (*rest.Config, error)
 	}, nil
 }
 
-// accountLife is the lifetime of the token of the managers' service account: longer than any sandbox runs.
+// accountLife is the lifetime of the token of the managers' service account: longer than
+// any sandbox runs.
 const accountLife = 365 * 24 * time.Hour
 
-// prepareAccount requests a token of the managers' service account. The managers authenticate with the token, as in a pod.
+// prepareAccount requests a token of the managers' service account. The managers
+// authenticate with the token, as in a pod.
 func (s *Sandbox) prepareAccount(ctx context.Context) error {
 	core, err := corev1client.NewForConfig(s.admin)
 	if err != nil {
@@ -61,7 +65,8 @@ func (s *Sandbox) prepareAccount(ctx context.Context) error {
 // Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Sandbox) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
-// Kubectl runs kubectl as the administrator, with stdin as its standard input. If kubectl fails, the error contains its standard error output.
+// Kubectl runs kubectl as the administrator, with stdin as its standard input. If kubectl
+// fails, the error contains its standard error output.
 func (s *Sandbox) Kubectl(ctx context.Context, stdin string, args ...string) (stdout, stderr string, err error) {
 	var out, problems bytes.Buffer
 	command := exec.CommandContext(ctx, filepath.Join(s.assets, "kubectl"), args...)
@@ -74,8 +79,10 @@ func (s *Sandbox) Kubectl(ctx context.Context, stdin string, args ...string) (st
 	return out.String(), problems.String(), err
 }
 
-// KubectlEnv returns environment variables that let `kubectl` in a child process act as the administrator: PATH, kubeconfig, and a discovery cache of this
-// sandbox. (The default cache is keyed by host and port, and an earlier sandbox may have used the same port.)
+// KubectlEnv returns environment variables that let `kubectl` in a child process act as
+// the administrator: PATH, kubeconfig, and a discovery cache of this sandbox. (The
+// default cache is keyed by host and port, and an earlier sandbox may have used the same
+// port.)
 func (s *Sandbox) KubectlEnv() []string {
 	return []string{
 		"PATH=" + s.assets + string(os.PathListSeparator) + os.Getenv("PATH"),

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// startControllers starts kube-controller-manager and returns when it serves. The process ends with the sandbox.
+// startControllers starts kube-controller-manager and returns when it serves. The process
+// ends with the sandbox.
 func (s *Sandbox) startControllers(ctx context.Context) error {
 	binary := filepath.Join(s.root, "bin", "kube-controller-manager")
 	if _, err := os.Stat(binary); err != nil {

@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// startControlPlane starts etcd, then kube-apiserver, and returns when both are ready. kube-apiserver starts last because it retries a failed connection to
-// etcd only after a second.
+// startControlPlane starts etcd, then kube-apiserver, and returns when both are ready.
+// kube-apiserver starts last because it retries a failed connection to etcd only after a
+// second.
 func (s *Sandbox) startControlPlane(ctx context.Context) error {
 	etcdProbe, err := s.httpProbe("https://" + s.EtcdAddress() + "/readyz")
 	if err != nil {
@@ -101,7 +102,8 @@ func (s *Sandbox) EtcdClient() (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{"https://" + s.EtcdAddress()}, TLS: config, Logger: zap.NewNop()})
 }
 
-// adminTLS returns a TLS configuration with the administrator's certificate, which the API server and etcd trust.
+// adminTLS returns a TLS configuration with the administrator's certificate, which the
+// API server and etcd trust.
 func (s *Sandbox) adminTLS() (*tls.Config, error) {
 	certificate, err := tls.X509KeyPair(s.admin.CertData, s.admin.KeyData)
 	if err != nil {
@@ -112,14 +114,16 @@ func (s *Sandbox) adminTLS() (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}, nil
 }
 
-// httpProbe returns a probe that succeeds when url responds with status 200 to the administrator.
+// httpProbe returns a probe that succeeds when url responds with status 200 to the
+// administrator.
 func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
 	config, err := s.adminTLS()
 	if err != nil {
 		return nil, err
 	}
 	httpClient := &http.Client{Transport: &http.Transport{
-		// Without keep-alive: a probe of a restarted process must not use a connection to the former process.
+		// Without keep-alive: a probe of a restarted process must not use a connection to
+		// the former process.
 		DisableKeepAlives: true,
 		TLSClientConfig:   config,
 	}}
@@ -144,7 +148,8 @@ func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
 	}, nil
 }
 
-// UseVersion replaces CRDs, roles and webhooks by those of another version, and starts later managers from its program. The running managers continue.
+// UseVersion replaces CRDs, roles and webhooks by those of another version, and starts
+// later managers from its program. The running managers continue.
 func (s *Sandbox) UseVersion(ctx context.Context, configDir, managerBinary string) error {
 	s.mu.Lock()
 	s.options.ConfigDir, s.options.ManagerBinary = configDir, managerBinary
@@ -155,7 +160,8 @@ func (s *Sandbox) UseVersion(ctx context.Context, configDir, managerBinary strin
 	return s.InstallWebhooks(ctx)
 }
 
-// installConfig applies the namespaces and, from ConfigDir, RBAC, the service account, priorities and CRDs, and waits until the custom resources are served.
+// installConfig applies the namespaces and, from ConfigDir, RBAC, the service account,
+// priorities and CRDs, and waits until the custom resources are served.
 func (s *Sandbox) installConfig(ctx context.Context) error {
 	config := s.options.ConfigDir
 	rbac, err := readDirectory(filepath.Join(config, "rbac"))

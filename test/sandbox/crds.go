@@ -13,8 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// InstallCRDs applies the CRDs in these files and directories. It returns when the API server serves and announces all their versions: an earlier discovery
-// request of a client would not find them. Relative paths are relative to the checkout; make builds the files in the checkout's bin/.
+// InstallCRDs applies the CRDs in these files and directories. It returns when the API
+// server serves and announces all their versions: an earlier discovery request of a
+// client would not find them. Relative paths are relative to the checkout; make builds
+// the files in the checkout's bin/.
 func (s *Sandbox) InstallCRDs(ctx context.Context, paths ...string) error {
 	var crds []*unstructured.Unstructured
 	for _, path := range paths {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Front distributes TCP connections in turn over endpoints, like the Service in front of the webhooks.
+// Front distributes TCP connections in turn over endpoints, like the Service in front of
+// the webhooks.
 type Front struct {
 	*relay
 	endpoints []endpoint // endpoints and next are guarded by relay.mu
@@ -19,7 +20,8 @@ type endpoint struct {
 	serving func() bool
 }
 
-// NewFront listens on a loopback port chosen by the kernel. As long as a front has no endpoint, it resets new connections.
+// NewFront listens on a loopback port chosen by the kernel. As long as a front has no
+// endpoint, it resets new connections.
 func NewFront() (*Front, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +36,8 @@ func NewFront() (*Front, error) {
 // Address returns host:port.
 func (f *Front) Address() string { return f.listener.Addr().String() }
 
-// Add adds an endpoint, or replaces the endpoint with the same name. The endpoint gets new connections while serving returns true.
+// Add adds an endpoint, or replaces the endpoint with the same name. The endpoint gets
+// new connections while serving returns true.
 func (f *Front) Add(name, address string, serving func() bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +58,8 @@ func (f *Front) Remove(name string) {
 	f.endpoints = slices.DeleteFunc(f.endpoints, func(e endpoint) bool { return e.name == name })
 }
 
-// Stop closes the listener and all connections, and waits until all goroutines of the front have ended.
+// Stop closes the listener and all connections, and waits until all goroutines of the
+// front have ended.
 func (f *Front) Stop() error { return f.stop() }
 
 func (f *Front) serve(client net.Conn) {
@@ -67,7 +71,8 @@ func (f *Front) serve(client net.Conn) {
 	f.join("", client, server, pump)
 }
 
-// dial connects to the next endpoint. If the endpoint refuses the connection, dial tries another endpoint only if the refusing endpoint no longer serves.
+// dial connects to the next endpoint. If the endpoint refuses the connection, dial tries
+// another endpoint only if the refusing endpoint no longer serves.
 func (f *Front) dial() net.Conn {
 	var dialer net.Dialer
 	tried := map[string]bool{}

@@ -84,7 +84,8 @@ func TestFront_CarriesBytesBothWays(t *testing.T) {
 	sendToCounter(t, front.Address())
 }
 
-// counter says how many bytes the first connection has sent, when that has no more to say.
+// counter says how many bytes the first connection has sent, when that has no more to
+// say.
 func counter(t *testing.T) (address string) {
 	t.Helper()
 	listener := listen(t)
@@ -142,7 +143,8 @@ func newFront(t *testing.T) *Front {
 	return front
 }
 
-// greeting returns what the endpoint says to a new connection; it is empty when the connection is broken.
+// greeting returns what the endpoint says to a new connection; it is empty when the
+// connection is broken.
 func greeting(t *testing.T, front *Front) string {
 	t.Helper()
 	connection, err := net.Dial("tcp", front.Address())

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// maxChunk is the maximum number of bytes that are delayed together: with 300 ms latency a link still transfers most of a megabyte per second.
+// maxChunk is the maximum number of bytes that are delayed together: with 300 ms latency
+// a link still transfers most of a megabyte per second.
 const maxChunk = 256 << 10
 
 // Cut is the way in which a Link loses data.
@@ -19,24 +20,28 @@ type Cut int
 const (
 	// Whole loses nothing.
 	Whole Cut = iota
-	// Reset resets existing connections and refuses new ones, like a gateway without a route.
+	// Reset resets existing connections and refuses new ones, like a gateway without a
+	// route.
 	Reset
-	// Silent transfers nothing, neither bytes nor the end of a connection, like an unplugged cable. Data under way arrives after the cut is
-	// repaired, because TCP retransmits it, whether or not the receiver still waits for the data.
+	// Silent transfers nothing, neither bytes nor the end of a connection, like an
+	// unplugged cable. Data under way arrives after the cut is repaired, because TCP
+	// retransmits it, whether or not the receiver still waits for the data.
 	Silent
 )
 
 func (c Cut) String() string { return [...]string{"whole", "by reset", "silently"}[c] }
 
-// Condition is the treatment of connections by a Link. The zero value forwards everything unchanged.
+// Condition is the treatment of connections by a Link. The zero value forwards everything
+// unchanged.
 type Condition struct {
 	Cut Cut
-	// Latency is added to each chunk of bytes, to the end of a connection, and to the opening of a connection.
+	// Latency is added to each chunk of bytes, to the end of a connection, and to the
+	// opening of a connection.
 	Latency time.Duration
 }
 
-// Link is a network path to one address. Tests can cut or delay it. Without a condition a link is transparent: it also refuses connections while the
-// address has no listener.
+// Link is a network path to one address. Tests can cut or delay it. Without a condition a
+// link is transparent: it also refuses connections while the address has no listener.
 type Link struct {
 	*relay
 	port   *reservation
@@ -50,8 +55,8 @@ type Link struct {
 	changed    chan struct{}        // closed when conditions or lost change
 }
 
-// newLink creates a link to an address. caller returns the name of the program that opened a connection from client to the link; nil if no condition
-// depends on the caller.
+// newLink creates a link to an address. caller returns the name of the program that
+// opened a connection from client to the link; nil if no condition depends on the caller.
 func newLink(target string, caller func(client, link netip.AddrPort) string) (*Link, error) {
 	port, err := reservePort()
 	if err != nil {
@@ -65,8 +70,9 @@ func newLink(target string, caller func(client, link netip.AddrPort) string) (*L
 // Address returns host:port.
 func (l *Link) Address() string { return l.port.addr.String() }
 
-// Set applies a condition to both directions of the existing and future connections of a caller, or of all callers if caller is "". If a connection has two
-// conditions, the worse of the two applies.
+// Set applies a condition to both directions of the existing and future connections of a
+// caller, or of all callers if caller is "". If a connection has two conditions, the
+// worse of the two applies.
 func (l *Link) Set(caller string, c Condition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,8 +91,9 @@ func (l *Link) Set(caller string, c Condition) {
 	}
 }
 
-// Lose makes existing connections of a caller, or of all callers if caller is "", lose all data in both directions, including the end of the connection.
-// New connections work. The power loss of one of several machines behind an address has the same effect.
+// Lose makes existing connections of a caller, or of all callers if caller is "", lose
+// all data in both directions, including the end of the connection. New connections work.
+// The power loss of one of several machines behind an address has the same effect.
 func (l *Link) Lose(caller string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +117,8 @@ func (l *Link) listen() {
 	}
 }
 
-// admit opens the link's listener, or returns the reason why the link must refuse connections: a client then gets the same immediate refusal as from the
-// target itself.
+// admit opens the link's listener, or returns the reason why the link must refuse
+// connections: a client then gets the same immediate refusal as from the target itself.
 func (l *Link) admit(ctx context.Context) error {
 	var dialer net.Dialer
 	probe, err := dialer.DialContext(ctx, "tcp", l.target)
@@ -131,7 +138,8 @@ func (l *Link) admit(ctx context.Context) error {
 	return err
 }
 
-// listens returns the reason why connections are refused, nil if they are accepted. The link observes a new listener at the target with a short delay.
+// listens returns the reason why connections are refused, nil if they are accepted. The
+// link observes a new listener at the target with a short delay.
 func (l *Link) listens(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +149,8 @@ func (l *Link) listens(context.Context) error {
 	return nil
 }
 
-// refuse closes the link's listener until the target is reachable again. The caller holds mu.
+// refuse closes the link's listener until the target is reachable again. The caller holds
+// mu.
 func (l *Link) refuse() {
 	if l.listener != nil {
 		l.listener.Close()
@@ -197,7 +206,8 @@ func (l *Link) pump(caller string, number int, to, from net.Conn) {
 	}
 }
 
-// pass waits until a connection may transfer data, and reports whether it may transfer data at all.
+// pass waits until a connection may transfer data, and reports whether it may transfer
+// data at all.
 func (l *Link) pass(caller string, number int) bool {
 	for delayed := false; ; {
 		c, changed := l.condition(caller, number)
@@ -223,7 +233,8 @@ func (l *Link) pass(caller string, number int) bool {
 	}
 }
 
-// condition returns the condition of a connection, and a channel that is closed when the condition may have changed.
+// condition returns the condition of a connection, and a channel that is closed when the
+// condition may have changed.
 func (l *Link) condition(caller string, number int) (Condition, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

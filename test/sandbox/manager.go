@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// restartDelay is the minimum time between the start of a manager that died and its restart. It keeps a manager that cannot run from using all CPU time.
+// restartDelay is the minimum time between the start of a manager that died and its
+// restart. It keeps a manager that cannot run from using all CPU time.
 const restartDelay = 5 * time.Second
 
 // Readiness probe of config/manager.
@@ -23,32 +24,37 @@ const (
 	probeTimeout = 2 * time.Second
 )
 
-// forgetDelay is the time in which a terminating manager still gets new connections: a Service observes the termination with a delay.
+// forgetDelay is the time in which a terminating manager still gets new connections: a
+// Service observes the termination with a delay.
 const forgetDelay = time.Second
 
 // Manager is one replica of the manager.
 type Manager struct {
 	*Process
-	// WebhookAddress, HealthAddress, MetricsAddress and ProfileAddress are host:port. WebhookAddress speaks HTTPS, the others plain HTTP.
+	// WebhookAddress, HealthAddress, MetricsAddress and ProfileAddress are host:port.
+	// WebhookAddress speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress, ProfileAddress string
-	// PeerAddress is the host:port at which the manager's peers reach its webhooks. The journal identifies the manager by this address.
+	// PeerAddress is the host:port at which the manager's peers reach its webhooks. The
+	// journal identifies the manager by this address.
 	PeerAddress string
-	// APIServer is the link through which the manager reaches the API server. Peers is the link through which the manager's peers reach the manager;
-	// callers on Peers are names of managers. Both are nil without Options.Links. The API server reaches the manager directly.
+	// APIServer is the link through which the manager reaches the API server. Peers is
+	// the link through which the manager's peers reach the manager; callers on Peers are
+	// names of managers. Both are nil without Options.Links. The API server reaches the
+	// manager directly.
 	APIServer, Peers *Link
 
 	clock   string // file
 	certDir string // per manager, because replicas observe a renewed Secret at different times; "" if the manager creates its certificate
 }
 
-// SetClock sets the manager's wall clock ahead of the real clock by whole seconds, or behind it if by is negative. Only managers built with the tag chaos
-// read this value.
+// SetClock sets the manager's wall clock ahead of the real clock by whole seconds, or
+// behind it if by is negative. Only managers built with the tag chaos read this value.
 func (m *Manager) SetClock(by time.Duration) error {
 	return writeFile(m.clock, []byte(by.String()))
 }
 
-// AddManager starts one more manager with the flags of Options.ManagerArgs and args, and returns when the manager serves. The last of two equal flags takes
-// effect.
+// AddManager starts one more manager with the flags of Options.ManagerArgs and args, and
+// returns when the manager serves. The last of two equal flags takes effect.
 func (s *Sandbox) AddManager(ctx context.Context, args ...string) (*Manager, error) {
 	manager, err := s.startManager(args...)
 	if err != nil {
@@ -57,7 +63,8 @@ func (s *Sandbox) AddManager(ctx context.Context, args ...string) (*Manager, err
 	return manager, manager.Ready(ctx)
 }
 
-// startManager starts one more manager, without waiting until it serves, and adds it to the front as an endpoint.
+// startManager starts one more manager, without waiting until it serves, and adds it to
+// the front as an endpoint.
 func (s *Sandbox) startManager(more ...string) (*Manager, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +174,8 @@ func (s *Sandbox) newLink(target string, caller func(client, link netip.AddrPort
 	return l, err
 }
 
-// watch logs the death of a manager and, with Options.Restart, restarts the manager. It returns when the sandbox stops or the manager is not restarted.
+// watch logs the death of a manager and, with Options.Restart, restarts the manager. It
+// returns when the sandbox stops or the manager is not restarted.
 func (s *Sandbox) watch(manager *Manager, started time.Time) {
 	for {
 		run := manager.current() // a test may start the next process before this goroutine reads the outcome
@@ -210,7 +218,8 @@ func (s *Sandbox) restart(manager *Manager) bool {
 	return true
 }
 
-// panicked matches the output of a Go program that panicked, whether or not the panic ended the program.
+// panicked matches the output of a Go program that panicked, whether or not the panic
+// ended the program.
 var panicked = regexp.MustCompile(`(?m)^(panic|fatal error): .*$|^.*(Observed a panic|panic serving|recovered from panic).*$`)
 
 // panics returns an error if a manager has panicked: a restart would hide the panic.
@@ -226,14 +235,16 @@ func (s *Sandbox) panics() (err error) {
 }
 
 var (
-	// lackedRight matches a client's log line, in any format, about a call that the API server denied for a missing right.
+	// lackedRight matches a client's log line, in any format, about a call that the API
+	// server denied for a missing right.
 	lackedRight = regexp.MustCompile(`(?m)^.* is forbidden: User \S+ cannot .*$`)
 	// dataRace matches the first lines of a report of the race detector.
 	dataRace = regexp.MustCompile(`WARNING: DATA RACE\n(?:.*\n){0,20}`)
 )
 
-// CheckLogs returns an error if the log of a manager reports a data race, or a call that was denied because the roles of the manager do not grant it. Do
-// not call it after the API server or etcd was stopped: an API server that cannot read roles denies calls too.
+// CheckLogs returns an error if the log of a manager reports a data race, or a call that
+// was denied because the roles of the manager do not grant it. Do not call it after the
+// API server or etcd was stopped: an API server that cannot read roles denies calls too.
 func (s *Sandbox) CheckLogs() (err error) {
 	for _, m := range s.Managers() {
 		text, readErr := os.ReadFile(m.LogPath())

@@ -25,8 +25,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The test binary is also the processes that these tests need: a manager, which only says its name, when it is started with the flags
-// of one; and a sandbox when this variable names its directory.
+// The test binary is also the processes that these tests need: a manager, which only says
+// its name, when it is started with the flags of one; and a sandbox when this variable
+// names its directory.
 const sandboxDirectory = "SANDBOX_TEST_DIRECTORY"
 
 func TestMain(m *testing.M) {
@@ -47,8 +48,8 @@ func exitWith(err error) {
 	os.Exit(0)
 }
 
-// runManager serves readiness and, at any webhook path, its identity, or with ?peer=host:port what it hears from there, until it is told to
-// end.
+// runManager serves readiness and, at any webhook path, its identity, or with
+// ?peer=host:port what it hears from there, until it is told to end.
 func runManager() error {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	values := map[string]*string{}

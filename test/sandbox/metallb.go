@@ -9,8 +9,9 @@ import (
 // MetalLBNamespace is the namespace of MetalLB's configuration.
 const MetalLBNamespace = "metallb-system"
 
-// StartMetalLB installs MetalLB's CRDs, starts MetalLB's controller, which assigns addresses to Services, and returns when it works. There is no speaker,
-// the component that announces addresses on a network. The controller ends with the sandbox.
+// StartMetalLB installs MetalLB's CRDs, starts MetalLB's controller, which assigns
+// addresses to Services, and returns when it works. There is no speaker, the component
+// that announces addresses on a network. The controller ends with the sandbox.
 func (s *Sandbox) StartMetalLB(ctx context.Context) (*Process, error) {
 	if err := apply(ctx, s.client, newObject("v1", "Namespace", MetalLBNamespace)); err != nil {
 		return nil, err

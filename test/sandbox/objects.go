@@ -19,7 +19,8 @@ import (
 // fieldOwner is the field manager of all objects that the sandbox applies.
 const fieldOwner = client.FieldOwner("sandbox")
 
-// checkout returns the checkout that contains the working directory, also from a nested module. config/ and bin/ are read from the checkout.
+// checkout returns the checkout that contains the working directory, also from a nested
+// module. config/ and bin/ are read from the checkout.
 func checkout() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
@@ -61,7 +62,8 @@ func readObjects(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// readDirectory returns the objects of all YAML files in a directory of config/, without the files for kustomize.
+// readDirectory returns the objects of all YAML files in a directory of config/, without
+// the files for kustomize.
 func readDirectory(dir string) ([]*unstructured.Unstructured, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"butlerlabs.dev/ipam/test/pki"
 )
 
-// writePKI writes the files that the servers read into dir: ca.crt (a copy lies beside the webhooks' pair, as with cert-manager), the key pairs etcd,
-// apiserver and webhook/tls, and service-account.key.
+// writePKI writes the files that the servers read into dir: ca.crt (a copy lies beside
+// the webhooks' pair, as with cert-manager), the key pairs etcd, apiserver and
+// webhook/tls, and service-account.key.
 func writePKI(a *pki.Authority, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "webhook"), 0o700); err != nil {
 		return err
@@ -33,7 +34,8 @@ func writePKI(a *pki.Authority, dir string) error {
 	return writeFile(filepath.Join(dir, "service-account.key"), key)
 }
 
-// writeWebhookPair writes the webhooks' key pair and the authority's certificate side by side, like cert-manager.
+// writeWebhookPair writes the webhooks' key pair and the authority's certificate side by
+// side, like cert-manager.
 func writeWebhookPair(a *pki.Authority, dir string) error {
 	if err := writeFile(filepath.Join(dir, "ca.crt"), a.PEM); err != nil {
 		return err
@@ -53,8 +55,10 @@ func writePair(a *pki.Authority, name string, dns ...string) error {
 	return writeFile(name+".key", key)
 }
 
-// RenewAuthority replaces the certificate of the webhooks' authority by a new certificate with the same key, as cert-manager renews the authority that the
-// chart installs, and configures the API server accordingly. Managers keep their certificates, signed by the former authority, until RenewCertificate.
+// RenewAuthority replaces the certificate of the webhooks' authority by a new certificate
+// with the same key, as cert-manager renews the authority that the chart installs, and
+// configures the API server accordingly. Managers keep their certificates, signed by the
+// former authority, until RenewCertificate.
 func (s *Sandbox) RenewAuthority(ctx context.Context) error {
 	renewed, err := s.webhookAuthority().Renewed()
 	if err != nil {
@@ -66,7 +70,8 @@ func (s *Sandbox) RenewAuthority(ctx context.Context) error {
 	return s.InstallWebhooks(ctx)
 }
 
-// RenewCertificate replaces the certificate of one manager, like a kubelet that observes a renewed Secret.
+// RenewCertificate replaces the certificate of one manager, like a kubelet that observes
+// a renewed Secret.
 func (s *Sandbox) RenewCertificate(m *Manager) error {
 	return writeWebhookPair(s.webhookAuthority(), m.certDir)
 }

@@ -7,10 +7,12 @@ import (
 	"syscall"
 )
 
-// reservation keeps a loopback port for a child that binds it later, and again after a restart.
+// reservation keeps a loopback port for a child that binds it later, and again after a
+// restart.
 //
-// It is a socket that is bound and never listens. With SO_REUSEADDR on both sides, which Go's listeners set, the child may bind and
-// listen on the same port, while the kernel does not assign the port to a program that requests any free port.
+// It is a socket that is bound and never listens. With SO_REUSEADDR on both sides, which
+// Go's listeners set, the child may bind and listen on the same port, while the kernel
+// does not assign the port to a program that requests any free port.
 type reservation struct {
 	fd   int
 	addr netip.AddrPort

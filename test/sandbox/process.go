@@ -19,7 +19,8 @@ import (
 // pollInterval is the interval at which states without notification are checked.
 const pollInterval = 50 * time.Millisecond
 
-// Process is a child process that can be stopped and restarted with the same arguments, ports and log file.
+// Process is a child process that can be stopped and restarted with the same arguments,
+// ports and log file.
 type Process struct {
 	name    string
 	path    string
@@ -52,7 +53,8 @@ func (p *Process) Name() string { return p.name }
 // LogPath returns the file that contains the output of all runs.
 func (p *Process) LogPath() string { return p.logPath }
 
-// Start starts the process without waiting until the process serves; Ready waits. Start returns an error if the process runs.
+// Start starts the process without waiting until the process serves; Ready waits. Start
+// returns an error if the process runs.
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +90,8 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// awaitServing closes r.serving when the probe succeeds. It returns at the end of the run.
+// awaitServing closes r.serving when the probe succeeds. It returns at the end of the
+// run.
 func (p *Process) awaitServing(r *run) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -150,10 +153,12 @@ func (p *Process) signalIfThere(sig syscall.Signal) error {
 	return nil
 }
 
-// Exited returns a channel that is closed at the end of the current run. Each run has its own channel.
+// Exited returns a channel that is closed at the end of the current run. Each run has its
+// own channel.
 func (p *Process) Exited() <-chan struct{} { return p.current().exited }
 
-// Serving reports whether the first readiness probe of the current run has succeeded and the process runs.
+// Serving reports whether the first readiness probe of the current run has succeeded and
+// the process runs.
 func (p *Process) Serving() bool { return p.current().isServing() }
 
 func (r *run) isServing() bool { return closed(r.serving) && !closed(r.exited) && !r.killed.Load() }
@@ -161,7 +166,8 @@ func (r *run) isServing() bool { return closed(r.serving) && !closed(r.exited) &
 // Probe checks once whether the process serves now.
 func (p *Process) Probe(ctx context.Context) error { return p.probe(ctx) }
 
-// Wait waits for the end of the current run and returns its result: nil for exit code 0, else an *exec.ExitError.
+// Wait waits for the end of the current run and returns its result: nil for exit code 0,
+// else an *exec.ExitError.
 func (p *Process) Wait(ctx context.Context) error {
 	r := p.current()
 	select {
@@ -172,7 +178,8 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Ready waits until the current run serves. If the run or ctx ends first, the error contains the last lines of the log.
+// Ready waits until the current run serves. If the run or ctx ends first, the error
+// contains the last lines of the log.
 func (p *Process) Ready(ctx context.Context) error {
 	r := p.current()
 	select {
@@ -185,7 +192,8 @@ func (p *Process) Ready(ctx context.Context) error {
 	}
 }
 
-// stop ends the process if it runs: with SIGTERM, and with SIGKILL after the grace period.
+// stop ends the process if it runs: with SIGTERM, and with SIGKILL after the grace
+// period.
 func (p *Process) stop(grace time.Duration) error {
 	if p == nil || p.current() == nil {
 		return nil
@@ -208,7 +216,8 @@ func (p *Process) stop(grace time.Duration) error {
 	return nil
 }
 
-// Tail returns the last log lines of the current run, or of the last run, and the path of the complete log.
+// Tail returns the last log lines of the current run, or of the last run, and the path of
+// the complete log.
 func (p *Process) Tail() string { return p.logTail(p.current()) }
 
 // logTail returns the last log lines of the run, indented.
@@ -225,7 +234,8 @@ func (p *Process) logTail(r *run) string {
 	return fmt.Sprintf("  %s\n  (from %s)", bytes.Join(all, []byte("\n  ")), p.logPath)
 }
 
-// poll calls try until it succeeds. If ctx ends first, poll returns the last error of try, or the cause of ctx.
+// poll calls try until it succeeds. If ctx ends first, poll returns the last error of
+// try, or the cause of ctx.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -12,15 +12,19 @@ import (
 type Program struct {
 	// Name is the name of the process and of its log file.
 	Name string
-	// Path is the executable, relative to the checkout. Build is the command that builds the executable, for the error if there is none.
+	// Path is the executable, relative to the checkout. Build is the command that builds
+	// the executable, for the error if there is none.
 	Path, Build string
-	// Args returns the arguments. The program gets two free addresses: probe, and another one for its webhooks.
+	// Args returns the arguments. The program gets two free addresses: probe, and another
+	// one for its webhooks.
 	Args func(probe, webhooks netip.AddrPort) []string
-	// ProbePath is the path on the address probe that responds with status 200 when the program serves.
+	// ProbePath is the path on the address probe that responds with status 200 when the
+	// program serves.
 	ProbePath string
 }
 
-// StartProgram starts a program with the rights of the administrator and returns when the program serves. The program ends with the sandbox.
+// StartProgram starts a program with the rights of the administrator and returns when the
+// program serves. The program ends with the sandbox.
 func (s *Sandbox) StartProgram(ctx context.Context, p Program) (*Process, error) {
 	process, err := s.startProgram(p)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// relay forwards TCP connections to addresses that its owner (Front or Link) dials. It copies bytes only (TLS ends at either end) and never retries: if one
-// side of a connection breaks, the relay breaks the other side.
+// relay forwards TCP connections to addresses that its owner (Front or Link) dials. It
+// copies bytes only (TLS ends at either end) and never retries: if one side of a
+// connection breaks, the relay breaks the other side.
 type relay struct {
 	ctx    context.Context // canceled by stop
 	cancel context.CancelFunc
@@ -45,7 +46,8 @@ func (r *relay) accept(listener net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// join copies both directions between two connections until both have ended, and closes the second connection.
+// join copies both directions between two connections until both have ended, and closes
+// the second connection.
 func (r *relay) join(caller string, client, server net.Conn, pump func(to, from net.Conn)) {
 	defer server.Close()
 	if !r.track(caller, client, server) {
@@ -58,7 +60,8 @@ func (r *relay) join(caller string, client, server net.Conn, pump func(to, from 
 	directions.Wait()
 }
 
-// track registers connections, so that the relay can break them. It returns false if stop was called before.
+// track registers connections, so that the relay can break them. It returns false if stop
+// was called before.
 func (r *relay) track(caller string, connections ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +82,8 @@ func (r *relay) forget(connections ...net.Conn) {
 	}
 }
 
-// stop closes the listener and all connections, and waits until all goroutines of the relay have ended.
+// stop closes the listener and all connections, and waits until all goroutines of the
+// relay have ended.
 func (r *relay) stop() error {
 	r.mu.Lock()
 	r.cancel()
@@ -98,13 +102,15 @@ func (r *relay) stop() error {
 	return err
 }
 
-// reset ends a connection with a TCP reset. For a new connection, a reset comes closest to a refusal, because the kernel has already accepted it.
+// reset ends a connection with a TCP reset. For a new connection, a reset comes closest
+// to a refusal, because the kernel has already accepted it.
 func reset(connection net.Conn) {
 	_ = connection.(*net.TCPConn).SetLinger(0)
 	connection.Close()
 }
 
-// pump copies one direction until its end and forwards the end. The other direction continues: a response may still be under way.
+// pump copies one direction until its end and forwards the end. The other direction
+// continues: a response may still be under way.
 func pump(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	finish(to, from, err)

@@ -29,45 +29,59 @@ const (
 	webhookService = "butler-ipam-webhook"
 	managerAccount = "butler-ipam"
 
-	// startTimeout bounds Start if the context has no deadline. It suffices on a machine that runs other tests at the same time.
+	// startTimeout bounds Start if the context has no deadline. It suffices on a machine
+	// that runs other tests at the same time.
 	startTimeout = 2 * time.Minute
 	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 5 * time.Second
 )
 
-// Options configures Start. The zero value is a control plane without managers and without webhooks.
+// Options configures Start. The zero value is a control plane without managers and
+// without webhooks.
 type Options struct {
-	// Dir is the directory of all files of the sandbox. Start removes files of an earlier sandbox. Default: a temporary directory that Stop removes.
+	// Dir is the directory of all files of the sandbox. Start removes files of an earlier
+	// sandbox. Default: a temporary directory that Stop removes.
 	Dir string
 	// Keep keeps the stored objects of an earlier sandbox in Dir.
 	Keep bool
-	// Assets is the directory with etcd, kube-apiserver and kubectl. Default: KUBEBUILDER_ASSETS, else bin of the checkout.
+	// Assets is the directory with etcd, kube-apiserver and kubectl. Default:
+	// KUBEBUILDER_ASSETS, else bin of the checkout.
 	Assets string
-	// EtcdArgs and APIServerArgs are added to the command lines. The last of two equal flags takes effect.
+	// EtcdArgs and APIServerArgs are added to the command lines. The last of two equal
+	// flags takes effect.
 	EtcdArgs, APIServerArgs []string
-	// EtcdBehind starts a proxy in front of etcd: it is called with etcd's host:port, and returns the address that the API server uses. Default: no proxy.
+	// EtcdBehind starts a proxy in front of etcd: it is called with etcd's host:port, and
+	// returns the address that the API server uses. Default: no proxy.
 	EtcdBehind func(etcd string) (string, error)
-	// Tenants also installs the CRDs in config/tenants and the managers' rights for them. A cluster with the Butler platform already has these CRDs.
+	// Tenants also installs the CRDs in config/tenants and the managers' rights for them.
+	// A cluster with the Butler platform already has these CRDs.
 	Tenants bool
 	// ClusterAPI installs the CRDs of Cluster API that the managers serve or read.
 	ClusterAPI bool
-	// Controllers starts kube-controller-manager. Without it, namespaces stay Terminating, owner references delete nothing, foreground deletion does not
-	// end, and ResourceQuotas count nothing.
+	// Controllers starts kube-controller-manager. Without it, namespaces stay
+	// Terminating, owner references delete nothing, foreground deletion does not end, and
+	// ResourceQuotas count nothing.
 	Controllers bool
-	// Replicas is the number of managers. With 0, the webhooks are not installed either; InstallWebhooks installs them.
+	// Replicas is the number of managers. With 0, the webhooks are not installed either;
+	// InstallWebhooks installs them.
 	Replicas int
 	// ManagerBinary is the manager's program. Default: bin/butler-ipam of the checkout.
 	ManagerBinary string
-	// ConfigDir is the directory with the CRDs, roles and webhooks of the managers. Default: config of the checkout.
+	// ConfigDir is the directory with the CRDs, roles and webhooks of the managers.
+	// Default: config of the checkout.
 	ConfigDir string
 	// ManagerArgs are added to the command line of every manager.
 	ManagerArgs []string
-	// SelfManaged lets the managers create their own certificates and write them into the webhook configurations. The chart installs the Secret
-	// butler-ipam-certificates and the rights for this. So Replicas must be 0, and AddManager must follow the installation of the chart.
+	// SelfManaged lets the managers create their own certificates and write them into the
+	// webhook configurations. The chart installs the Secret butler-ipam-certificates and
+	// the rights for this. So Replicas must be 0, and AddManager must follow the
+	// installation of the chart.
 	SelfManaged bool
-	// Links inserts a Link between each manager and the API server, and between each manager and its peers.
+	// Links inserts a Link between each manager and the API server, and between each
+	// manager and its peers.
 	Links bool
-	// Restart restarts a manager that died, like a kubelet. Without Restart a dead manager stays dead.
+	// Restart restarts a manager that died, like a kubelet. Without Restart a dead
+	// manager stays dead.
 	Restart bool
 	// Log receives one line per important event. Default: no lines are written.
 	Log io.Writer
@@ -106,9 +120,11 @@ type Sandbox struct {
 	stopping     bool
 }
 
-// Start starts a sandbox and returns when all components serve: the API server is ready, the custom resources are served, the API server calls the
-// webhooks, and every manager is ready. If Start fails, it stops all processes that it started; the error contains the last log lines of the failed
-// process. ctx bounds the start only: the sandbox runs until Stop.
+// Start starts a sandbox and returns when all components serve: the API server is ready,
+// the custom resources are served, the API server calls the webhooks, and every manager
+// is ready. If Start fails, it stops all processes that it started; the error contains
+// the last log lines of the failed process. ctx bounds the start only: the sandbox runs
+// until Stop.
 func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
@@ -228,7 +244,8 @@ func assets(dir, root string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// prepareDirectory locks the directory for this sandbox and removes the files of an earlier sandbox, except the stored objects if Keep is set.
+// prepareDirectory locks the directory for this sandbox and removes the files of an
+// earlier sandbox, except the stored objects if Keep is set.
 func (s *Sandbox) prepareDirectory() (err error) {
 	if s.options.Dir == "" {
 		s.temporary = true
@@ -261,7 +278,8 @@ func (s *Sandbox) prepareDirectory() (err error) {
 	return nil
 }
 
-// lockDirectory locks the directory, and fails if another sandbox uses it. The lock ends with the process that locked the directory.
+// lockDirectory locks the directory, and fails if another sandbox uses it. The lock ends
+// with the process that locked the directory.
 func lockDirectory(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
@@ -293,7 +311,8 @@ func (s *Sandbox) newProcess(name, path string, args []string, probe func(contex
 	}
 }
 
-// reserve keeps a port until Stop. The caller holds mu, or no other goroutine uses the sandbox yet.
+// reserve keeps a port until Stop. The caller holds mu, or no other goroutine uses the
+// sandbox yet.
 func (s *Sandbox) reserve() (*reservation, error) {
 	port, err := reservePort()
 	if err == nil {
@@ -305,23 +324,27 @@ func (s *Sandbox) reserve() (*reservation, error) {
 // Dir returns the directory of the sandbox.
 func (s *Sandbox) Dir() string { return s.dir }
 
-// Namespace returns the namespace of pools and allocations, butler-system. The sandbox creates it.
+// Namespace returns the namespace of pools and allocations, butler-system. The sandbox
+// creates it.
 func (s *Sandbox) Namespace() string { return Namespace }
 
 // Etcd returns the process of etcd.
 func (s *Sandbox) Etcd() *Process { return s.etcd }
 
-// EtcdAddress returns host:port of etcd. etcd speaks TLS, and accepts clients with the key pair etcd.crt and etcd.key of the directory pki.
+// EtcdAddress returns host:port of etcd. etcd speaks TLS, and accepts clients with the
+// key pair etcd.crt and etcd.key of the directory pki.
 func (s *Sandbox) EtcdAddress() string { return s.etcdPort.addr.String() }
 
 // APIServer returns the process of kube-apiserver.
 func (s *Sandbox) APIServer() *Process { return s.apiServer }
 
-// Front returns the front through which the API server calls the webhooks. Tests can add endpoints other than the managers: a webhook server inside a test
-// uses the key pair in WebhookCertDir.
+// Front returns the front through which the API server calls the webhooks. Tests can add
+// endpoints other than the managers: a webhook server inside a test uses the key pair in
+// WebhookCertDir.
 func (s *Sandbox) Front() *Front { return s.front }
 
-// WebhookCertDir returns the directory with tls.crt and tls.key. The API server trusts this certificate behind the front.
+// WebhookCertDir returns the directory with tls.crt and tls.key. The API server trusts
+// this certificate behind the front.
 func (s *Sandbox) WebhookCertDir() string { return s.pki("webhook") }
 
 // Managers returns the managers in the order of their start, including dead managers.
@@ -331,8 +354,9 @@ func (s *Sandbox) Managers() []*Manager {
 	return slices.Clone(s.managers)
 }
 
-// Stop ends all processes, the managers first, so that they can hand over leadership while the API server runs. The files of the sandbox stay, except the
-// pids and the file ready. A second call does nothing.
+// Stop ends all processes, the managers first, so that they can hand over leadership
+// while the API server runs. The files of the sandbox stay, except the pids and the file
+// ready. A second call does nothing.
 func (s *Sandbox) Stop() error {
 	s.mu.Lock()
 	if s.stopping {

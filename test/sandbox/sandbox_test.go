@@ -223,12 +223,14 @@ func stop(t *testing.T, s *Sandbox) {
 	}
 }
 
-// serveRefusals adds a webhook server behind the front that refuses everything, and returns its calls, the first ones at least.
+// serveRefusals adds a webhook server behind the front that refuses everything, and
+// returns its calls, the first ones at least.
 func serveRefusals(t *testing.T, s *Sandbox) <-chan *http.Request {
 	t.Helper()
 	called := make(chan *http.Request, 1)
 	server := &http.Server{
-		// As the managers do: with HTTP/2 the API server would stay on one connection and so on one endpoint.
+		// As the managers do: with HTTP/2 the API server would stay on one connection and
+		// so on one endpoint.
 		Protocols: new(http.Protocols),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
@@ -267,7 +269,8 @@ func serveRefusals(t *testing.T, s *Sandbox) <-chan *http.Request {
 	return called
 }
 
-// refusing is a webhook configuration as config/webhook has it, for ConfigMaps labelled refuse: name+kind.
+// refusing is a webhook configuration as config/webhook has it, for ConfigMaps labelled
+// refuse: name+kind.
 func refusing(name, kind string) *unstructured.Unstructured {
 	configuration := newObject(admissionVersion, kind, name)
 	configuration.Object["webhooks"] = []any{map[string]any{

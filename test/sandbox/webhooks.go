@@ -21,8 +21,10 @@ const (
 	barrierName      = "sandbox-barrier"
 )
 
-// InstallWebhooks applies the webhook configurations of ConfigDir with the front in place of their Service. It returns when the API server calls the
-// webhooks: the API server observes the configurations by a watch, so a create directly after the apply could bypass them.
+// InstallWebhooks applies the webhook configurations of ConfigDir with the front in place
+// of their Service. It returns when the API server calls the webhooks: the API server
+// observes the configurations by a watch, so a create directly after the apply could
+// bypass them.
 func (s *Sandbox) InstallWebhooks(ctx context.Context) error {
 	objects, err := readObjects(filepath.Join(s.options.ConfigDir, "webhook", "manifests.yaml"))
 	if err != nil {
@@ -55,8 +57,10 @@ func (s *Sandbox) install(ctx context.Context, configurations []*unstructured.Un
 	return nil
 }
 
-// frontService returns the Service of the webhooks, which leads to the front's port on this machine. With a Service, the API server behaves as in a
-// cluster: it speaks HTTP/1.1 and uses separate connections for each webhook. With a URL, all webhooks would share connections.
+// frontService returns the Service of the webhooks, which leads to the front's port on
+// this machine. With a Service, the API server behaves as in a cluster: it speaks
+// HTTP/1.1 and uses separate connections for each webhook. With a URL, all webhooks would
+// share connections.
 func frontService() *unstructured.Unstructured {
 	service := newObject("v1", "Service", webhookService)
 	service.SetNamespace(ManagerNamespace)
@@ -64,7 +68,8 @@ func frontService() *unstructured.Unstructured {
 	return service
 }
 
-// pointToFront sets the front's port and the authority of the managers' certificates in every clientConfig.
+// pointToFront sets the front's port and the authority of the managers' certificates in
+// every clientConfig.
 func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 	webhooks, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
 	if err != nil {
@@ -94,9 +99,12 @@ func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 	return unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks")
 }
 
-// awaitConfigurations returns when the API server applies all configurations of a kind that were written before the call, and knows the Service. The API
-// server's watch delivers in order, so the API server observes a configuration written now last. awaitConfigurations writes a configuration that fails the
-// dry-run create of one labelled ConfigMap, because its port has no listener, and removes the configuration when the create fails.
+// awaitConfigurations returns when the API server applies all configurations of a kind
+// that were written before the call, and knows the Service. The API server's watch
+// delivers in order, so the API server observes a configuration written now last.
+// awaitConfigurations writes a configuration that fails the dry-run create of one
+// labelled ConfigMap, because its port has no listener, and removes the configuration
+// when the create fails.
 func (s *Sandbox) awaitConfigurations(ctx context.Context, kind string) error {
 	labels := map[string]any{barrierName: kind}
 	barrier := newObject(admissionVersion, kind, barrierName)

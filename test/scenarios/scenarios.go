@@ -1,5 +1,7 @@
-// Package scenarios reads the expected results of claims of an IPPool from allocator/kinds/metal3/testdata. Each file documents its fields. Two tests
-// use the scenarios: one for the address arithmetic alone, and one for the whole allocator on an API server.
+// Package scenarios reads the expected results of claims of an IPPool from
+// allocator/kinds/metal3/testdata. Each file documents its fields. Two tests use the
+// scenarios: one for the address arithmetic alone, and one for the whole allocator on an
+// API server.
 //
 //	scenarios.yaml   claims that are created and deleted, step by step
 //	entries.yaml     the addresses of one entry of spec.pools
@@ -16,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Scenario is a pool and a sequence of steps. Owned contains addresses that other claims own before the first step.
+// Scenario is a pool and a sequence of steps. Owned contains addresses that other claims
+// own before the first step.
 type Scenario struct {
 	Name   string
 	Stored bool // the pool was stored by an earlier version: it violates later validation rules
@@ -25,7 +28,8 @@ type Scenario struct {
 	Steps  []Step
 }
 
-// Step is an operation on a claim (create, retry after a failure, release) and its expected result: Error, or Want.
+// Step is an operation on a claim (create, retry after a failure, release) and its
+// expected result: Error, or Want.
 type Step struct {
 	Claim, Retry, Release string
 	IPAddress             string
@@ -43,8 +47,9 @@ type Answer struct {
 	Name       string // of the address object; not compared if empty
 }
 
-// Settle completes an expected answer from the actual answer, where the expected answer permits several results: the address if it lies between From and
-// To, and the name if it is empty.
+// Settle completes an expected answer from the actual answer, where the expected answer
+// permits several results: the address if it lies between From and To, and the name if it
+// is empty.
 func (a Answer) Settle(got Answer) Answer {
 	if a.From.IsValid() && !got.Address.Less(a.From) && !a.To.Less(got.Address) {
 		a.From, a.To, a.Address = netip.Addr{}, netip.Addr{}, got.Address

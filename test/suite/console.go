@@ -33,8 +33,9 @@ type Console struct {
 	Roots *x509.CertPool
 }
 
-// StartConsole runs bin/butler-ipam console with the rights that the chart gives to the console, for these values of the chart ("tenants.enabled=true"). The console
-// must end without an error when the test ends. root is the path of the repository.
+// StartConsole runs bin/butler-ipam console with the rights that the chart gives to the
+// console, for these values of the chart ("tenants.enabled=true"). The console must end
+// without an error when the test ends. root is the path of the repository.
 func StartConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, root string, values ...string) Console {
 	t.Helper()
 	rendered, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin/helm"), "template", "butler-ipam", filepath.Join(root, "charts/butler-ipam"), "--namespace="+sandbox.ManagerNamespace,

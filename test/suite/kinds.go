@@ -21,40 +21,50 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// Kind builds the claims and the pool of one kind, and reads the allocator's answer from them.
+// Kind builds the claims and the pool of one kind, and reads the allocator's answer from
+// them.
 type Kind struct {
 	Name string
 	// Resource is the plural resource name of the claims.
 	Resource string
-	// Pool builds a pool with the addresses from first to last, in a routing domain named after the namespace. The name of the pool is "pool"; a pool
-	// without namespace has the name of the namespace.
+	// Pool builds a pool with the addresses from first to last, in a routing domain named
+	// after the namespace. The name of the pool is "pool"; a pool without namespace has
+	// the name of the namespace.
 	Pool func(ns, first, last string) client.Object
 	// Resize replaces the addresses of a pool built by Pool.
 	Resize func(pool client.Object, first, last string)
-	// Claim builds a claim that requests an address of the pool built by Pool. An empty address requests any address.
+	// Claim builds a claim that requests an address of the pool built by Pool. An empty
+	// address requests any address.
 	Claim func(ns, name, address string) client.Object
 	// Repool replaces the pool reference of a claim.
 	Repool func(claim client.Object, pool string)
 	// Request replaces the address that a claim requests. An empty address removes it.
 	Request func(claim client.Object, address string)
-	// Address returns the address in the field that the allocator fills, "" if the field is empty.
+	// Address returns the address in the field that the allocator fills, "" if the field
+	// is empty.
 	Address func(claim client.Object) string
 	// Bound reports whether the claim's status confirms the address.
 	Bound func(claim client.Object) bool
-	// Failure returns the status text that explains why the claim has no address, or not the requested address; "" if there is none.
+	// Failure returns the status text that explains why the claim has no address, or not
+	// the requested address; "" if there is none.
 	Failure func(claim client.Object) string
 	// Owners returns the number of owners in the status of a pool.
 	Owners func(pool client.Object) int
 
-	// Denied reports whether the create of a claim in a full pool is denied. Otherwise the claim is stored and waits.
+	// Denied reports whether the create of a claim in a full pool is denied. Otherwise
+	// the claim is stored and waits.
 	Denied bool
-	// Protected reports whether the deletion of a pool with claims is denied. Otherwise the pool is deleted after its last claim.
+	// Protected reports whether the deletion of a pool with claims is denied. Otherwise
+	// the pool is deleted after its last claim.
 	Protected bool
-	// Cooldown reports whether pools support a cooldown of released addresses. Claims of such pools have a finalizer, so that the release is recorded
-	// before the claim is gone.
+	// Cooldown reports whether pools support a cooldown of released addresses. Claims of
+	// such pools have a finalizer, so that the release is recorded before the claim is
+	// gone.
 	Cooldown bool
-	// Outside and Taken are parts of the message that denies an exact address: Outside if the pool does not offer the address, Taken if another claim owns
-	// it. Missing is the status reason of a claim whose pool does not exist; the status of an IPClaim has no such reason.
+	// Outside and Taken are parts of the message that denies an exact address: Outside if
+	// the pool does not offer the address, Taken if another claim owns it. Missing is the
+	// status reason of a claim whose pool does not exist; the status of an IPClaim has no
+	// such reason.
 	Outside, Taken, Missing string
 }
 
@@ -142,7 +152,8 @@ var Kinds = []Kind{
 	},
 }
 
-// ipAddressClaim adds the fields that are common to Cluster API's claims to k, for one kind of pool.
+// ipAddressClaim adds the fields that are common to Cluster API's claims to k, for one
+// kind of pool.
 func ipAddressClaim(name, group, pool string, k Kind) Kind {
 	k.Name, k.Resource, k.Cooldown, k.Missing = name, "ipaddressclaims", true, ipamv1.IPAddressClaimReadyPoolNotReadyReason
 	k.Claim = func(ns, name, address string) client.Object {
@@ -222,12 +233,14 @@ func annotatedAddress(o client.Object) string {
 	return o.GetAnnotations()[metal3v1.AnnotationIPAddress]
 }
 
-// trueCondition reports whether a condition is True and the condition Stalled is not True.
+// trueCondition reports whether a condition is True and the condition Stalled is not
+// True.
 func trueCondition(conditions []metav1.Condition, name string) bool {
 	return meta.IsStatusConditionTrue(conditions, name) && !meta.IsStatusConditionTrue(conditions, "Stalled")
 }
 
-// falseCondition returns reason and message of a condition that is False, "" if the condition is missing or not False.
+// falseCondition returns reason and message of a condition that is False, "" if the
+// condition is missing or not False.
 func falseCondition(conditions []metav1.Condition, name string) string {
 	if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status == metav1.ConditionFalse {
 		return c.Reason + ": " + c.Message
@@ -249,7 +262,8 @@ func (k Kind) Delay(pool client.Object, delay time.Duration) {
 	pool.SetAnnotations(annotations)
 }
 
-// Gets creates a claim. It fails the test unless the response contains the address want and the status confirms the address later.
+// Gets creates a claim. It fails the test unless the response contains the address want
+// and the status confirms the address later.
 func (k Kind) Gets(t *testing.T, c client.Client, claim client.Object, want string) {
 	t.Helper()
 	Create(t, c, claim)
@@ -260,7 +274,8 @@ func (k Kind) Gets(t *testing.T, c client.Client, claim client.Object, want stri
 	k.Binds(t, c, claim, want)
 }
 
-// Binds waits until the status of a claim confirms the address want, or any address if want is "".
+// Binds waits until the status of a claim confirms the address want, or any address if
+// want is "".
 func (k Kind) Binds(t *testing.T, c client.Client, claim client.Object, want string) {
 	t.Helper()
 	AwaitObject(t, c, claim, func(o client.Object) string {
@@ -271,7 +286,8 @@ func (k Kind) Binds(t *testing.T, c client.Client, claim client.Object, want str
 	})
 }
 
-// Fails waits until the status of a claim has a failure text that contains part, and confirms no address.
+// Fails waits until the status of a claim has a failure text that contains part, and
+// confirms no address.
 func (k Kind) Fails(t *testing.T, c client.Client, claim client.Object, part string) {
 	t.Helper()
 	AwaitObject(t, c, claim, func(o client.Object) string {

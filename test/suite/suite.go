@@ -1,5 +1,6 @@
-// Package suite is the common library of the tests on an API server. It provides one sandbox per package, a client with administrator rights, builders
-// for all kinds of claims, and steps that end a test with the reason of the failure.
+// Package suite is the common library of the tests on an API server. It provides one
+// sandbox per package, a client with administrator rights, builders for all kinds of
+// claims, and steps that end a test with the reason of the failure.
 package suite
 
 import (
@@ -45,14 +46,17 @@ import (
 // Soon is the timeout for states that are reached within milliseconds on an idle machine.
 const Soon = 30 * time.Second
 
-// parallel is the number of tests of a package that run at the same time. It exceeds the number of processors because tests mostly wait.
+// parallel is the number of tests of a package that run at the same time. It exceeds the
+// number of processors because tests mostly wait.
 const parallel = "8"
 
 // pollGap is the interval at which Eventually checks a state.
 const pollGap = 20 * time.Millisecond
 
-// Main runs the tests of a package on one sandbox and ends the process. prepare is called with the sandbox before the first test. The functions ended are
-// called after the tests, before the sandbox stops. The run fails if a request of a manager was denied because its role does not permit the request.
+// Main runs the tests of a package on one sandbox and ends the process. prepare is called
+// with the sandbox before the first test. The functions ended are called after the tests,
+// before the sandbox stops. The run fails if a request of a manager was denied because
+// its role does not permit the request.
 func Main(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended ...func() error) {
 	os.Exit(Run(m, o, prepare, ended...))
 }
@@ -87,8 +91,9 @@ func run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox
 	return m.Run(), nil
 }
 
-// NewClient returns an administrator's client for all API types that the tests use. The client is not throttled, and drops warnings: tests of warnings use
-// kubectl. The functions change modify the configuration before the client is created.
+// NewClient returns an administrator's client for all API types that the tests use. The
+// client is not throttled, and drops warnings: tests of warnings use kubectl. The
+// functions change modify the configuration before the client is created.
 func NewClient(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch, error) {
 	known := apiruntime.NewScheme()
 	for _, add := range []func(*apiruntime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
@@ -105,12 +110,14 @@ func NewClient(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWat
 	return client.NewWithWatch(config, client.Options{Scheme: known})
 }
 
-// own limits how many tests of a package with a control plane of their own run at the same time: the start of a control plane takes some seconds of CPU
-// time.
+// own limits how many tests of a package with a control plane of their own run at the
+// same time: the start of a control plane takes some seconds of CPU time.
 var own = make(chan struct{}, runtime.NumCPU())
 
-// StartSandbox starts a sandbox for one test and returns it with an administrator's client. The sandbox stops at the end of the test. StartSandbox waits while as many
-// of its sandboxes run as the machine has processors. A test must call StartSandbox at most once.
+// StartSandbox starts a sandbox for one test and returns it with an administrator's
+// client. The sandbox stops at the end of the test. StartSandbox waits while as many of
+// its sandboxes run as the machine has processors. A test must call StartSandbox at most
+// once.
 func StartSandbox(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
 	t.Helper()
 	own <- struct{}{}
@@ -136,7 +143,8 @@ func StartSandbox(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.Wit
 	return s, c
 }
 
-// SkipShort skips a test under -short that takes long and whose result does not depend on the version of the API server.
+// SkipShort skips a test under -short that takes long and whose result does not depend on
+// the version of the API server.
 func SkipShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -173,8 +181,9 @@ func CreateForTest(t *testing.T, c client.Client, objects ...client.Object) {
 	}
 }
 
-// CreateDenyingPolicy creates a ValidatingAdmissionPolicy with this name that denies all matching requests with the message "refused by a policy". The API server
-// enforces the policy once it has compiled the policy, shortly after CreateDenyingPolicy returns.
+// CreateDenyingPolicy creates a ValidatingAdmissionPolicy with this name that denies all
+// matching requests with the message "refused by a policy". The API server enforces the
+// policy once it has compiled the policy, shortly after CreateDenyingPolicy returns.
 func CreateDenyingPolicy(t *testing.T, c client.Client, name string, match admissionregistrationv1.MatchResources) (binding client.Object) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name}
@@ -189,7 +198,8 @@ func CreateDenyingPolicy(t *testing.T, c client.Client, name string, match admis
 	return bound
 }
 
-// DenyingWebhook starts a webhook that calls first and then denies every request with this status code.
+// DenyingWebhook starts a webhook that calls first and then denies every request with
+// this status code.
 func DenyingWebhook(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	return RespondingWebhook(t, func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -217,8 +227,9 @@ func RespondingWebhook(t *testing.T, answer func(context.Context, *admissionv1.A
 	}
 }
 
-// RegisterWebhook registers a validating webhook for the operations, limited to requests for which condition, a CEL expression, is true. The API server begins to
-// call the webhook shortly after RegisterWebhook returns.
+// RegisterWebhook registers a validating webhook for the operations, limited to requests
+// for which condition, a CEL expression, is true. The API server begins to call the
+// webhook shortly after RegisterWebhook returns.
 func RegisterWebhook(
 	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
 ) (hook client.Object) {
@@ -235,7 +246,8 @@ func RegisterWebhook(
 	return hook
 }
 
-// RegisterMutatingWebhook is RegisterWebhook for a mutating webhook, which the API server calls after the webhooks of the allocator.
+// RegisterMutatingWebhook is RegisterWebhook for a mutating webhook, which the API server
+// calls after the webhooks of the allocator.
 func RegisterMutatingWebhook(
 	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
 ) {
@@ -260,14 +272,16 @@ func rulesWithoutNames(operations []admissionregistrationv1.NamedRuleWithOperati
 	return rules
 }
 
-// RulesFor returns rules for the operations on one resource of these API groups, in all versions.
+// RulesFor returns rules for the operations on one resource of these API groups, in all
+// versions.
 func RulesFor(operations []admissionregistrationv1.OperationType, resource string, groups ...string) []admissionregistrationv1.NamedRuleWithOperations {
 	return []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 		Operations: operations, Rule: admissionregistrationv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{resource}},
 	}}}
 }
 
-// RemoveRules removes the CEL rules from a CRD. The API server enforces them until it has observed the change.
+// RemoveRules removes the CEL rules from a CRD. The API server enforces them until it has
+// observed the change.
 func RemoveRules(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -297,7 +311,8 @@ func CreateNamespace(t *testing.T, c client.Client) string {
 	return ns.Name
 }
 
-// TryChange reads an object, changes it with f, and updates it; it repeats these steps after a conflict. It returns the error of the API server.
+// TryChange reads an object, changes it with f, and updates it; it repeats these steps
+// after a conflict. It returns the error of the API server.
 func TryChange[T client.Object](t *testing.T, c client.Client, o T, f func(T)) error {
 	t.Helper()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -317,15 +332,16 @@ func Change[T client.Object](t *testing.T, c client.Client, o T, f func(T)) {
 	}
 }
 
-// AwaitRight waits until the API server permits (allowed) or denies this access to the managers. The API server's authorizer observes changed roles with a
-// delay.
+// AwaitRight waits until the API server permits (allowed) or denies this access to the
+// managers. The API server's authorizer observes changed roles with a delay.
 func AwaitRight(t *testing.T, c client.Client, access authorizationv1.ResourceAttributes, allowed bool) {
 	t.Helper()
 	manager := "system:serviceaccount:" + sandbox.ManagerNamespace + ":butler-ipam"
 	AwaitReview(t, c, authorizationv1.SubjectAccessReviewSpec{User: manager, ResourceAttributes: &access}, allowed)
 }
 
-// AwaitRole waits until a new binding of a ClusterRole permits a user, in a namespace or with "" in the cluster, what the first rule of the role permits.
+// AwaitRole waits until a new binding of a ClusterRole permits a user, in a namespace or
+// with "" in the cluster, what the first rule of the role permits.
 func AwaitRole(t *testing.T, c client.Client, user, role, namespace string) {
 	t.Helper()
 	rule := Read(t, c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}}).Rules[0]
@@ -385,7 +401,8 @@ func AwaitGone(t *testing.T, c client.Reader, o client.Object) {
 	})
 }
 
-// AwaitObject reads an object into o until missing returns "". missing returns what the object lacks.
+// AwaitObject reads an object into o until missing returns "". missing returns what the
+// object lacks.
 func AwaitObject[T client.Object](t *testing.T, c client.Reader, o T, missing func(T) string) {
 	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
@@ -429,8 +446,9 @@ func AwaitText(t *testing.T, text func(context.Context) (string, error), part st
 	})
 }
 
-// AwaitEvent waits for an event of an object with this reason and a message that contains part. It returns the reasons of all events of the object. A manager
-// writes one event at a time, so that events wait under load.
+// AwaitEvent waits for an event of an object with this reason and a message that contains
+// part. It returns the reasons of all events of the object. A manager writes one event at
+// a time, so that events wait under load.
 func AwaitEvent(t *testing.T, c client.Reader, o client.Object, reason, part string) (reasons []string) {
 	t.Helper()
 	Eventually(t, 4*Soon, func(ctx context.Context) error {
@@ -453,7 +471,8 @@ func AwaitEvent(t *testing.T, c client.Reader, o client.Object, reason, part str
 	return reasons
 }
 
-// Eventually calls holds until it returns nil. After the timeout it fails the test with the last error.
+// Eventually calls holds until it returns nil. After the timeout it fails the test with
+// the last error.
 func Eventually(t *testing.T, within time.Duration, holds func(context.Context) error) {
 	t.Helper()
 	var last error
@@ -469,7 +488,8 @@ func Eventually(t *testing.T, within time.Duration, holds func(context.Context) 
 	}
 }
 
-// RequireDenied fails the test unless err is an API status with this code whose message contains all parts.
+// RequireDenied fails the test unless err is an API status with this code whose message
+// contains all parts.
 func RequireDenied(t *testing.T, err error, code int32, parts ...string) {
 	t.Helper()
 	var status apierrors.APIStatus

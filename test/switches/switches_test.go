@@ -1,5 +1,7 @@
-// Package switches disables APIs while managers run. It does so with their flags, by removing the rights to read them, and by removing their CRDs. Stored
-// claims keep their addresses as long as they can be read, and the state of one API blocks the other APIs for at most the lifetime of a grant.
+// Package switches disables APIs while managers run. It does so with their flags, by
+// removing the rights to read them, and by removing their CRDs. Stored claims keep their
+// addresses as long as they can be read, and the state of one API blocks the other APIs
+// for at most the lifetime of a grant.
 package switches
 
 import (
@@ -37,7 +39,8 @@ const (
 	address   = "10.60.0.1"
 )
 
-// start starts managers that serve these APIs, and makes a pool of each kind over one network, of which a ProxyVIP has the address.
+// start starts managers that serve these APIs, and makes a pool of each kind over one
+// network, of which a ProxyVIP has the address.
 func start(t *testing.T, o sandbox.Options, apis string) (s *sandbox.Sandbox, c client.Client, namespace string, vip *novaedgev1.ProxyVIP) {
 	t.Helper()
 	t.Parallel()
@@ -68,7 +71,8 @@ func pinned(namespace, name string) *butlerv1.IPAllocation {
 	return a
 }
 
-// allocates waits until an object is stored with its addresses. A create that takes too long may be stored nevertheless.
+// allocates waits until an object is stored with its addresses. A create that takes too
+// long may be stored nevertheless.
 func allocates(t *testing.T, c client.Client, within time.Duration, o client.Object) {
 	t.Helper()
 	suite.Eventually(t, within, func(ctx context.Context) error {
@@ -138,7 +142,8 @@ func get(ctx context.Context, url string) (string, error) {
 	return string(text), err
 }
 
-// shows waits until a manager is ready, warns of something, and has a metric of that value.
+// shows waits until a manager is ready, warns of something, and has a metric of that
+// value.
 func shows(t *testing.T, m *sandbox.Manager, warning, metric string) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
@@ -202,7 +207,8 @@ func TestSwitchedOff_StoredClaimsKeepTheirAddresses(t *testing.T) {
 	})
 }
 
-// The replicas that are told to serve the API take over from one that only counts its objects, pools among them.
+// The replicas that are told to serve the API take over from one that only counts its
+// objects, pools among them.
 func TestSwitchedOn_ReplicaThatServesMoreBecomesLeader(t *testing.T) {
 	s, c, ns, vip := start(t, sandbox.Options{Replicas: 1}, "butler,novaedge")
 	if _, err := s.AddManager(t.Context(), "--apis=butler"); err != nil {
@@ -221,7 +227,8 @@ func TestSwitchedOn_ReplicaThatServesMoreBecomesLeader(t *testing.T) {
 	}
 }
 
-// Neither may the new version read the API: what the journal says of it ends with the life of a grant.
+// Neither may the new version read the API: what the journal says of it ends with the
+// life of a grant.
 func TestSwitchedOff_WithoutReadRightsOtherAPIsWaitForGrantExpiry(t *testing.T) {
 	s, c, ns, vip := start(t, sandbox.Options{Replicas: 1}, "butler,novaedge")
 	rights(t, c, groupVIP)
@@ -242,7 +249,8 @@ func TestSwitchedOff_WithoutReadRightsOtherAPIsWaitForGrantExpiry(t *testing.T) 
 	}
 }
 
-// A leader that serves an API loses the right to read it: the others are served all the time, and what was seen of it stays owned.
+// A leader that serves an API loses the right to read it: the others are served all the
+// time, and what was seen of it stays owned.
 func TestRightLost_OthersGoOn(t *testing.T) {
 	s, c, ns, _ := start(t, sandbox.Options{Replicas: 1}, "butler,novaedge")
 	l := load.Start(t, c, "10.61.0.0/16", 2)
@@ -356,7 +364,8 @@ func deleteCRDs(t *testing.T, c client.Client, group string) {
 	}
 }
 
-// gone waits until an object is no longer stored. The API server waits for the finalizers of custom resources with pauses of its own.
+// gone waits until an object is no longer stored. The API server waits for the finalizers
+// of custom resources with pauses of its own.
 func gone(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error {

@@ -30,7 +30,8 @@ func released(p *v1alpha1.NetworkPool, start string) (n int) {
 	return n
 }
 
-// freeOnce waits until a pool is free, and fails the test unless one range was released exactly once.
+// freeOnce waits until a pool is free, and fails the test unless one range was released
+// exactly once.
 func freeOnce(t *testing.T, p *v1alpha1.NetworkPool, want int64, start string) {
 	t.Helper()
 	free(t, p, want)
@@ -118,8 +119,8 @@ func TestInitialAllocation_ReplacedWhenDeleted(t *testing.T) {
 	}
 }
 
-// A webhook of somebody's may refuse with the codes by which the API server says that an object has changed, or is gone. No event brings back one
-// that has not.
+// A webhook of somebody's may refuse with the codes by which the API server says that an
+// object has changed, or is gone. No event brings back one that has not.
 func TestDeniedWrite_IsRepeated(t *testing.T) {
 	pool(t, "refused", "10.47.0.0/24", "10.47.0.0", "10.47.0.127")
 	provider(t, "refused", `{mode: ipam, poolRefs: [{name: refused}]}`, false)
@@ -157,8 +158,9 @@ func TestDeniedWrite_IsRepeated(t *testing.T) {
 	}
 }
 
-// refusing has updates for which a condition holds refused with a code, as soon as this patch of an object is. The function waits until that has
-// happened several times more, and ends it.
+// refusing has updates for which a condition holds refused with a code, as soon as this
+// patch of an object is. The function waits until that has happened several times more,
+// and ends it.
 func refusing(t *testing.T, code int32, resource, condition string, o client.Object, patch string) (end func()) {
 	t.Helper()
 	var asked atomic.Int32
@@ -183,7 +185,8 @@ func refusing(t *testing.T, code int32, resource, condition string, o client.Obj
 	}
 }
 
-// orphan has a tenant vanish without its addresses, as when its finalizer is taken off by hand.
+// orphan has a tenant vanish without its addresses, as when its finalizer is taken off by
+// hand.
 func orphan(t *testing.T, c *v1alpha1.TenantCluster) {
 	t.Helper()
 	m := machine(c, "left-"+c.Name)
@@ -317,7 +320,8 @@ func TestRestore_TenantKeepsItsAddresses(t *testing.T) {
 	free(t, p, 24)
 }
 
-// installMachines has the Machines of Cluster API served, and waits until the managers know.
+// installMachines has the Machines of Cluster API served, and waits until the managers
+// know.
 func installMachines(t *testing.T) {
 	t.Helper()
 	if err := cluster.InstallCRDs(t.Context(), "bin/clusterapi/cluster.x-k8s.io_machines.yaml"); err != nil {

@@ -409,7 +409,8 @@ func TestAccess_RotatedKubeconfig(t *testing.T) {
 	})
 }
 
-// A kubeconfig whose user is gone is read anew when the tenant refuses it, not when its time has come.
+// A kubeconfig whose user is gone is read anew when the tenant refuses it, not when its
+// time has come.
 func TestAccess_RejectedCredentialsAreReadAgain(t *testing.T) {
 	pool(t, "refused", "10.37.0.0/24", "10.37.0.0", "10.37.0.255")
 	elastic(t, "refused", "")
@@ -462,7 +463,8 @@ func TestAccess_RejectedCredentialsAreReadAgain(t *testing.T) {
 	}
 }
 
-// outage is how long a tenant's API server is away: TENANTS_OUTAGE, as in 1m; else until that is said.
+// outage is how long a tenant's API server is away: TENANTS_OUTAGE, as in 1m; else until
+// that is said.
 func outage() time.Duration {
 	d, _ := time.ParseDuration(os.Getenv("TENANTS_OUTAGE"))
 	return d
@@ -517,8 +519,9 @@ func TestAccess_TenantComesBack(t *testing.T) {
 	back := time.Now()
 	offers(t, "10.26.0.0-10.26.0.1", "10.26.0.100-10.26.0.101")
 	t.Logf("in sync %s after it was back, %s after it went", time.Since(back), time.Since(away))
-	// One pause between attempts (1 s), one write that a starting API server holds until its time limit (1 s), and the collected changes (0.4 s); the longest
-	// pause, without a watch on the tenant's return, is 30 s.
+	// One pause between attempts (1 s), one write that a starting API server holds until
+	// its time limit (1 s), and the collected changes (0.4 s); the longest pause, without
+	// a watch on the tenant's return, is 30 s.
 	if took := time.Since(back); took > 5*time.Second {
 		t.Errorf("in sync %s after it was back, want at most 5s", took)
 	}

@@ -42,7 +42,8 @@ func handMade(t *testing.T, name string, entries ...string) *unstructured.Unstru
 	return p
 }
 
-// followAddress calls moved with the address in the status of a Service, now and after each change of it, until the test ends; an invalid address for none.
+// followAddress calls moved with the address in the status of a Service, now and after
+// each change of it, until the test ends; an invalid address for none.
 func followAddress(t *testing.T, s *corev1.Service, moved func(netip.Addr)) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(tenantPlane.Config())
@@ -98,8 +99,9 @@ func watchAddress(t *testing.T, s *corev1.Service) func() []netip.Addr {
 	}
 }
 
-// endpoint answers at the address of a Service, as the nodes of a tenant do: when the address changes, connections to the former address end. There is no
-// MetalLB speaker here. The addresses of these tests are loopback addresses, which need no announcement.
+// endpoint answers at the address of a Service, as the nodes of a tenant do: when the
+// address changes, connections to the former address end. There is no MetalLB speaker
+// here. The addresses of these tests are loopback addresses, which need no announcement.
 type endpoint struct {
 	service *corev1.Service
 
@@ -164,7 +166,8 @@ func (e *endpoint) serve(l net.Listener) {
 	}
 }
 
-// connect opens a connection to the Service. The result fails the test if the connection no longer answers, or the address of the Service changed.
+// connect opens a connection to the Service. The result fails the test if the connection
+// no longer answers, or the address of the Service changed.
 func (e *endpoint) connect(t *testing.T) (stillOpen func()) {
 	t.Helper()
 	e.mu.Lock()
@@ -204,7 +207,8 @@ func adopted(t *testing.T, c *v1alpha1.TenantCluster) {
 	conditionIs(t, c, v1alpha1.ConditionAddressesAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
 }
 
-// owns waits until the allocations of a tenant have exactly these ranges, whatever their names.
+// owns waits until the allocations of a tenant have exactly these ranges, whatever their
+// names.
 func owns(t *testing.T, c *v1alpha1.TenantCluster, want ...string) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
@@ -222,7 +226,8 @@ func owns(t *testing.T, c *v1alpha1.TenantCluster, want ...string) {
 	})
 }
 
-// before creates a TenantCluster with a control plane, whose ProviderConfig does not exist yet: tenants are not switched on for it.
+// before creates a TenantCluster with a control plane, whose ProviderConfig does not
+// exist yet: tenants are not switched on for it.
 func before(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
 	startPlane(t)
@@ -250,7 +255,8 @@ func emptyPlane(t *testing.T) {
 	}
 }
 
-// The range that the TenantCluster names is the first block, although the pool has lower addresses, and the tenant's number is smaller.
+// The range that the TenantCluster names is the first block, although the pool has lower
+// addresses, and the tenant's number is smaller.
 func TestExistingTenant_NamesItsRange(t *testing.T) {
 	pool(t, "named", "127.11.0.0/24", "127.11.0.0", "127.11.0.255")
 	for _, mode := range []string{"static", "elastic"} {
@@ -271,7 +277,8 @@ func TestExistingTenant_NamesItsRange(t *testing.T) {
 	}
 }
 
-// The TenantCluster names no range. Its control plane is read before the first addresses are allocated.
+// The TenantCluster names no range. Its control plane is read before the first addresses
+// are allocated.
 func TestExistingTenant_PoolsAndServicesAreAdoptedFirst(t *testing.T) {
 	pool(t, "first-adopt", "127.12.0.0/24", "127.12.0.0", "127.12.0.255")
 	handMade(t, "default-pool", "127.12.0.100/31", "127.12.0.110-127.12.0.110", "192.0.2.7-192.0.2.7")
@@ -292,7 +299,8 @@ func TestExistingTenant_PoolsAndServicesAreAdoptedFirst(t *testing.T) {
 	owns(t, c, "127.12.0.100-127.12.0.101", "127.12.0.110-127.12.0.110", "127.12.0.120-127.12.0.121", "127.12.0.130-127.12.0.130")
 	adopted(t, c)
 	hears(t, c, "LoadBalancerIPsAdopted", "127.12.0.100-127.12.0.101, which the tenant uses already, from pool first-adopt")
-	// Neither the addresses of another MetalLB pool, which MetalLB would reject twice, nor those of another load balancer.
+	// Neither the addresses of another MetalLB pool, which MetalLB would reject twice,
+	// nor those of another load balancer.
 	offers(t, "127.12.0.100-127.12.0.101", "127.12.0.110-127.12.0.110")
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	owns(t, c, "127.12.0.100-127.12.0.101", "127.12.0.110-127.12.0.110", "127.12.0.120-127.12.0.121", "127.12.0.130-127.12.0.130")
@@ -301,7 +309,8 @@ func TestExistingTenant_PoolsAndServicesAreAdoptedFirst(t *testing.T) {
 	}
 }
 
-// No pool of the provider offers the addresses: the tenant's MetalLB is left alone until one does.
+// No pool of the provider offers the addresses: the tenant's MetalLB is left alone until
+// one does.
 func TestExistingTenant_AddressesOutsideOfThePools(t *testing.T) {
 	pool(t, "outside", "127.13.0.0/24", "127.13.0.0", "127.13.0.99")
 	handMade(t, "default-pool", "127.13.0.100-127.13.0.102")
@@ -335,7 +344,8 @@ func poolNamed(name string) *v1alpha1.NetworkPool {
 	return &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: name}}
 }
 
-// Others own a part of what the tenant uses: it is reported, and no address moves. What is free is the tenant's.
+// Others own a part of what the tenant uses: it is reported, and no address moves. What
+// is free is the tenant's.
 func TestExistingTenant_AddressesOfOthers(t *testing.T) {
 	pool(t, "others", "127.14.0.0/24", "127.14.0.0", "127.14.0.255")
 	handMade(t, "default-pool", "127.14.0.100-127.14.0.102")
@@ -362,7 +372,8 @@ func TestExistingTenant_AddressesOfOthers(t *testing.T) {
 	}
 }
 
-// What the tenant uses is within its quota or not; the tenant's MetalLB offers it to its Services meanwhile.
+// What the tenant uses is within its quota or not; the tenant's MetalLB offers it to its
+// Services meanwhile.
 func TestExistingTenant_Quota(t *testing.T) {
 	pool(t, "existing-quota", "127.15.0.0/24", "127.15.0.0", "127.15.0.255")
 	handMade(t, "default-pool", "127.15.0.100-127.15.0.107")
@@ -411,7 +422,8 @@ func TestExistingTenant_Advertisement(t *testing.T) {
 	})
 }
 
-// Several tenants are switched on at once: what the TenantCluster of one names is not allocated to another, whichever is first.
+// Several tenants are switched on at once: what the TenantCluster of one names is not
+// allocated to another, whichever is first.
 func TestExistingTenant_RangesBeforeAnyAddresses(t *testing.T) {
 	pool(t, "at-once", "127.17.0.0/24", "127.17.0.0", "127.17.0.255")
 	ns := suite.CreateNamespace(t, admin)

@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The addresses are allocated upon the event of the tenant: without the event, the tenant would wait for the next resync.
+// The addresses are allocated upon the event of the tenant: without the event, the tenant
+// would wait for the next resync.
 func TestInitialAllocation_UponTheEvent(t *testing.T) {
 	p := pool(t, "first", "10.1.0.0/24", "10.1.0.0", "10.1.0.255")
 	provider(t, "first", `{mode: ipam, poolRefs: [{name: first}]}`, true)
@@ -332,7 +333,8 @@ func TestProviderConfig_DeletionWithItsNamespace(t *testing.T) {
 	has(t, c, c.Namespace+"-one-lb 10.9.0.5-10.9.0.12", c.Namespace+"-one-nodes 10.9.0.0-10.9.0.4")
 }
 
-// Both names that its first block can have are somebody's: who looks at the tenant is told, and nobody asks all the time.
+// Both names that its first block can have are somebody's: who looks at the tenant is
+// told, and nobody asks all the time.
 func TestInitialAllocation_NameTaken(t *testing.T) {
 	pool(t, "taken", "10.53.0.0/24", "10.53.0.0", "10.53.0.63")
 	ns := suite.CreateNamespace(t, admin)

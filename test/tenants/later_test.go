@@ -82,7 +82,8 @@ func TestCRDs_InstalledLater(t *testing.T) {
 	}
 	says("mycluster", "loadbalancer 10.60.0.5-10.60.0.6, nodes 10.60.0.0-10.60.0.4")
 
-	// The platform's choice of a ProviderConfig, for tenants without one. Before there is one it is the first.
+	// The platform's choice of a ProviderConfig, for tenants without one. Before there is
+	// one it is the first.
 	apply := func(text string) {
 		t.Helper()
 		if _, _, err := box.Kubectl(t.Context(), text, "apply", "--server-side", "-f", "-"); err != nil {
@@ -101,7 +102,8 @@ func TestCRDs_InstalledLater(t *testing.T) {
 	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: TenantCluster, metadata: {namespace: default, name: static}, spec: {}}`)
 	c := says("static", "loadbalancer 10.60.0.14-10.60.0.16")
 
-	// MetalLB may come later too, and a tenant that does not grow has its addresses there as any other.
+	// MetalLB may come later too, and a tenant that does not grow has its addresses there
+	// as any other.
 	if _, err := plane.Connect(t.Context(), early, c, box.Config()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// One management cluster with two managers serves the whole package. Every test has networks of its own, as all pools share one space.
+// One management cluster with two managers serves the whole package. Every test has
+// networks of its own, as all pools share one space.
 var (
 	cluster *sandbox.Sandbox
 	admin   client.Client
@@ -67,7 +68,8 @@ func pool(t *testing.T, name, cidr, start, end string) *v1alpha1.NetworkPool {
 	return p
 }
 
-// provider creates a ProviderConfig with its network in YAML. Nodes get their addresses elsewhere unless nodes is set.
+// provider creates a ProviderConfig with its network in YAML. Nodes get their addresses
+// elsewhere unless nodes is set.
 func provider(t *testing.T, name, network string, nodes bool) *v1alpha1.ProviderConfig {
 	t.Helper()
 	p := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {provider: harvester, network: %s}}`, cluster.Namespace(), name, network))
@@ -99,7 +101,8 @@ func always(t *testing.T, during time.Duration, holds func(context.Context) erro
 	}
 }
 
-// networkReady waits for a condition NetworkReady with a status and a reason, and gives its message.
+// networkReady waits for a condition NetworkReady with a status and a reason, and gives
+// its message.
 func networkReady(t *testing.T, c *v1alpha1.TenantCluster, status metav1.ConditionStatus, reason string) string {
 	t.Helper()
 	return conditionIs(t, c, v1alpha1.ConditionNetworkReady, status, reason)

@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// What the chart's alerts and its dashboard read of tenants is there with a tenant; what they read of the rest is looked at elsewhere.
+// What the chart's alerts and its dashboard read of tenants is there with a tenant; what
+// they read of the rest is looked at elsewhere.
 func TestMetrics_OfAlertsAndDashboard(t *testing.T) {
 	var names []string
 	for _, file := range []string{"alerts.yaml", "dashboard.json"} {

@@ -25,7 +25,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// tenantPlane is a tenant's control plane, started by the first test that needs one. Tests take turns with it.
+// tenantPlane is a tenant's control plane, started by the first test that needs one.
+// Tests take turns with it.
 var tenantPlane *plane.Plane
 
 func startPlane(t *testing.T) {
@@ -46,8 +47,9 @@ func stopPlane() error {
 	return tenantPlane.Stop()
 }
 
-// takeDown kills the plane's API server. After the test it is there again, with a MetalLB that knows: one that ran on would look for it once a
-// minute, and serve nothing in the next tests.
+// takeDown kills the plane's API server. After the test it is there again, with a MetalLB
+// that knows: one that ran on would look for it once a minute, and serve nothing in the
+// next tests.
 func takeDown(t *testing.T) {
 	t.Helper()
 	server, metallb := tenantPlane.APIServer(), tenantPlane.MetalLB
@@ -74,7 +76,8 @@ func bringUp(t *testing.T, p *sandbox.Process) {
 	}
 }
 
-// live creates a TenantCluster whose control plane is the plane, with more of its spec in YAML. The plane is empty again after the test.
+// live creates a TenantCluster whose control plane is the plane, with more of its spec in
+// YAML. The plane is empty again after the test.
 func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
 	startPlane(t)
@@ -150,7 +153,8 @@ func metallbPool() *unstructured.Unstructured {
 	return u
 }
 
-// offers waits until the tenant's MetalLB pool has exactly these entries; without any there is no pool.
+// offers waits until the tenant's MetalLB pool has exactly these entries; without any
+// there is no pool.
 func offers(t *testing.T, want ...string) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return offered(ctx, want...) })
@@ -184,7 +188,8 @@ func balancer(t *testing.T, name string, more ...func(*corev1.Service)) *corev1.
 	return s
 }
 
-// served waits until MetalLB has given a Service an address, and says which and how long that took.
+// served waits until MetalLB has given a Service an address, and says which and how long
+// that took.
 func served(t *testing.T, s *corev1.Service) (netip.Addr, time.Duration) {
 	t.Helper()
 	return servedIn(t, tenantPlane, s)

@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// soakTime is how long the mixed load lasts: TENANTS_SOAK, as in 30m. Timers are a twentieth of what they are by default then.
+// soakTime is how long the mixed load lasts: TENANTS_SOAK, as in 30m. Timers are a
+// twentieth of what they are by default then.
 func soakTime() time.Duration {
 	d, err := time.ParseDuration(os.Getenv("TENANTS_SOAK"))
 	if err != nil {
@@ -33,7 +34,8 @@ func patience() []string {
 	return []string{"--tenants-settle=1s", fmt.Sprintf("--tenants-shrink-after=%s", shrinkAfter), fmt.Sprintf("--tenants-orphan-after=%s", orphanAfter)}
 }
 
-// Services come and go at random, then stay as they are: what a tenant has must come to rest each time, and stay at rest.
+// Services come and go at random, then stay as they are: what a tenant has must come to
+// rest each time, and stay at rest.
 func TestSoak_MixedLoadSettles(t *testing.T) {
 	duration, shrink := soakTime(), 30*time.Second
 	if duration == 0 {

@@ -21,9 +21,11 @@ import (
 const (
 	replicas = 2
 	clients  = 4 // that create allocations during the whole test
-	// perStep is the number of claims of each kind that are created after each change of the managers.
+	// perStep is the number of claims of each kind that are created after each change of
+	// the managers.
 	perStep = 3
-	// All pools have one routing domain and the same addresses, so that an address could be allocated by two kinds.
+	// All pools have one routing domain and the same addresses, so that an address could
+	// be allocated by two kinds.
 	domain, first, last = "upgrade", "10.200.0.0", "10.200.0.199"
 )
 
@@ -62,8 +64,9 @@ type cluster struct {
 	step       int
 }
 
-// TestUpgrade_AndBack replaces the managers one by one, as a Deployment does: from the earlier version to this one, and back. After each replacement claims of
-// each kind are created and deleted, and all others are what they were.
+// TestUpgrade_AndBack replaces the managers one by one, as a Deployment does: from the
+// earlier version to this one, and back. After each replacement claims of each kind are
+// created and deleted, and all others are what they were.
 func TestUpgrade_AndBack(t *testing.T) {
 	earlier, current := versionIn(t, "the earlier version", os.Getenv("PREVIOUS_DIR")), versionIn(t, "this version", "../..")
 	s, api := suite.StartSandbox(t, sandbox.Options{
@@ -122,7 +125,8 @@ func (c *cluster) rollOut(t *testing.T, to version, l *load.Load) {
 	}
 }
 
-// exercise creates claims of each kind, deletes the oldest claim of each kind, and checks all claims.
+// exercise creates claims of each kind, deletes the oldest claim of each kind, and checks
+// all claims.
 func (c *cluster) exercise(t *testing.T) {
 	t.Helper()
 	c.step++
@@ -151,7 +155,8 @@ func (c *cluster) exercise(t *testing.T) {
 	}
 }
 
-// check waits until the status of each claim confirms the address of its create, and fails the test if two claims have one address.
+// check waits until the status of each claim confirms the address of its create, and
+// fails the test if two claims have one address.
 func (c *cluster) check(t *testing.T) {
 	t.Helper()
 	owners := map[string]string{}

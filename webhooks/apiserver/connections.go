@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The address of the API server may belong to several API servers. If the machine of an API server loses power, data sent over its connections is lost
-// without an error. Each kind of connection detects the loss within seconds:
+// The address of the API server may belong to several API servers. If the machine of an
+// API server loses power, data sent over its connections is lost without an error. Each
+// kind of connection detects the loss within seconds:
 //
 //	HTTP/2, of informers      a ping is sent after pingAfter seconds of silence
 //	HTTP/1.1, of short calls  a call ends after CallTimeout, and idle connections are closed after a failed call
@@ -26,7 +27,8 @@ const (
 // CallTimeout bounds a short call.
 const CallTimeout = 10 * time.Second
 
-// ConfigurePings sets the HTTP/2 pings of client-go, which reads the settings from the environment. Variables that are set already are kept.
+// ConfigurePings sets the HTTP/2 pings of client-go, which reads the settings from the
+// environment. Variables that are set already are kept.
 func ConfigurePings() {
 	for name, seconds := range map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": pingAfter, "HTTP2_PING_TIMEOUT_SECONDS": pingTimeout} {
 		if _, set := os.LookupEnv(name); !set {
@@ -40,8 +42,9 @@ func BoundDialing(kube *rest.Config) {
 	kube.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 }
 
-// ConfigForCalls returns the configuration of clients for short calls, over HTTP/1.1: each create causes at least one call, and HTTP/2 costs both sides more.
-// These clients share their connections, so a failure found by one client serves all.
+// ConfigForCalls returns the configuration of clients for short calls, over HTTP/1.1:
+// each create causes at least one call, and HTTP/2 costs both sides more. These clients
+// share their connections, so a failure found by one client serves all.
 func ConfigForCalls(kube *rest.Config) *rest.Config {
 	kube = rest.CopyConfig(kube)
 	kube.NextProtos = []string{"http/1.1"}
@@ -50,7 +53,8 @@ func ConfigForCalls(kube *rest.Config) *rest.Config {
 	return kube
 }
 
-// idleCloser closes idle connections after a failed call, because these connections may be dead as well, and each would cost the timeout of a call.
+// idleCloser closes idle connections after a failed call, because these connections may
+// be dead as well, and each would cost the timeout of a call.
 type idleCloser struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -44,10 +44,13 @@ func (a API) MissingCRDs(server discovery.ServerResourcesInterface) ([]string, e
 	}), nil
 }
 
-// Await waits until an API server is ready and has the CRDs of the required APIs, and passes the reason for the wait to report; nil ends the wait. After a
-// power cut the API server may start later than this process, and an installation may create CRDs last. Ending the process instead would make the kubelet
-// restart the process at growing intervals of up to five minutes. If one API has its CRDs and another lacks some, the wait ends after limit: the complete API
-// is served, and the incomplete API as soon as its CRDs exist.
+// Await waits until an API server is ready and has the CRDs of the required APIs, and
+// passes the reason for the wait to report; nil ends the wait. After a power cut the API
+// server may start later than this process, and an installation may create CRDs last.
+// Ending the process instead would make the kubelet restart the process at growing
+// intervals of up to five minutes. If one API has its CRDs and another lacks some, the
+// wait ends after limit: the complete API is served, and the incomplete API as soon as
+// its CRDs exist.
 func Await(ctx context.Context, server discovery.DiscoveryInterface, required []API, limit time.Duration, report func(error), log logr.Logger) error {
 	began := time.Now()
 	var logged time.Time
@@ -72,8 +75,10 @@ func Await(ctx context.Context, server discovery.DiscoveryInterface, required []
 	return nil
 }
 
-// check checks an API server once. An API server may forbid /readyz: then it counts as ready when it lists its APIs, since an API server authorizes no
-// request earlier. CRDs are checked after readiness, because an API server that is not ready may not list all CRDs.
+// check checks an API server once. An API server may forbid /readyz: then it counts as
+// ready when it lists its APIs, since an API server authorizes no request earlier. CRDs
+// are checked after readiness, because an API server that is not ready may not list all
+// CRDs.
 func check(ctx context.Context, server discovery.DiscoveryInterface, required []API) error {
 	_, err := server.ServerGroups()
 	if err == nil {

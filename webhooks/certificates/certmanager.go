@@ -20,14 +20,16 @@ import (
 )
 
 const (
-	// lookEvery is the interval at which overdue renewals are looked for: no event reports them.
+	// lookEvery is the interval at which overdue renewals are looked for: no event
+	// reports them.
 	lookEvery = 30 * time.Second
 	// longestGrace bounds the delay after which a renewal is overdue.
 	longestGrace = time.Hour
 )
 
-// CertManager monitors the Certificate by which cert-manager renews the manager's certificate. CertManager is read-only: a certificate that
-// cert-manager cannot renew is served until it expires.
+// CertManager monitors the Certificate by which cert-manager renews the manager's
+// certificate. CertManager is read-only: a certificate that cert-manager cannot renew is
+// served until it expires.
 type CertManager struct {
 	certificate types.NamespacedName
 	informer    cache.SharedIndexInformer
@@ -40,7 +42,8 @@ type CertManager struct {
 	absent  bool // the API of cert-manager is not installed
 }
 
-// NewCertManager returns a monitor of one Certificate, which Start runs. cert-manager may be installed later than the manager.
+// NewCertManager returns a monitor of one Certificate, which Start runs. cert-manager may
+// be installed later than the manager.
 func NewCertManager(config *rest.Config, certificate types.NamespacedName, now func() time.Time, log logr.Logger) (*CertManager, error) {
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
@@ -52,7 +55,8 @@ func NewCertManager(config *rest.Config, certificate types.NamespacedName, now f
 	return w, w.informer.SetWatchErrorHandlerWithContext(w.failed)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica reports the state of its certificate.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica reports the
+// state of its certificate.
 func (*CertManager) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable.
@@ -85,7 +89,8 @@ func (w *CertManager) Start(ctx context.Context) error {
 	}
 }
 
-// failed handles the error of a list or watch. The informer repeats the attempt after at most 30 s.
+// failed handles the error of a list or watch. The informer repeats the attempt after at
+// most 30 s.
 func (w *CertManager) failed(ctx context.Context, reflector *cache.Reflector, err error) {
 	if !apierrors.IsNotFound(err) {
 		cache.DefaultWatchErrorHandler(ctx, reflector, err)
@@ -147,7 +152,8 @@ func troubleOf(c *cmv1.Certificate, now time.Time) string {
 	return ""
 }
 
-// grace returns the delay after which a renewal is overdue: a tenth of the validity left at the renewal time, at most longestGrace.
+// grace returns the delay after which a renewal is overdue: a tenth of the validity left
+// at the renewal time, at most longestGrace.
 func grace(c *cmv1.Certificate) time.Duration {
 	if c.Status.NotAfter == nil {
 		return longestGrace

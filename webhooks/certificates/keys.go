@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Keys of the Secret and names of the files, as in cert-manager. Only SelfManaged uses ca.key.
+// Keys of the Secret and names of the files, as in cert-manager. Only SelfManaged uses
+// ca.key.
 const (
 	certName  = corev1.TLSCertKey
 	keyName   = corev1.TLSPrivateKeyKey
@@ -29,10 +30,13 @@ const (
 )
 
 const (
-	// backdate is the time before issuance at which the validity of a certificate begins, for clocks that are behind.
+	// backdate is the time before issuance at which the validity of a certificate begins,
+	// for clocks that are behind.
 	backdate = time.Hour
-	// disagreement bounds the difference between the clocks of this machine and of the API server while this replica renews certificates.
-	// Invariant: disagreement < backdate, so a certificate of one replica is valid for every replica that may renew.
+	// disagreement bounds the difference between the clocks of this machine and of the
+	// API server while this replica renews certificates. Invariant: disagreement <
+	// backdate, so a certificate of one replica is valid for every replica that may
+	// renew.
 	disagreement = 10 * time.Minute
 )
 
@@ -48,10 +52,12 @@ type terms struct {
 	life time.Duration // of a certificate
 }
 
-// authorityLife returns the validity of an authority. Authorities and certificates are replaced after two thirds of their validity.
+// authorityLife returns the validity of an authority. Authorities and certificates are
+// replaced after two thirds of their validity.
 func (t terms) authorityLife() time.Duration { return 10 * t.life }
 
-// settling returns the time for which a new authority is trusted before it signs, so that every API server and replica observes the authority first.
+// settling returns the time for which a new authority is trusted before it signs, so that
+// every API server and replica observes the authority first.
 func (t terms) settling() time.Duration { return t.life / 20 }
 
 // authority is a trusted certificate. An authority with a key can sign.
@@ -137,7 +143,8 @@ func (k keys) bundle() ([]byte, error) {
 	return cert.EncodeCertificates(all...)
 }
 
-// renewed returns the keys that the Secret should contain at a time. The result equals k while no renewal is due.
+// renewed returns the keys that the Secret should contain at a time. The result equals k
+// while no renewal is due.
 func (k keys) renewed(now time.Time, t terms) (keys, error) {
 	next := keys{serving: k.serving}
 	for _, a := range k.authorities {
@@ -169,7 +176,8 @@ func (k keys) renewed(now time.Time, t terms) (keys, error) {
 	return next, nil
 }
 
-// signer returns the index of the newest authority that has settled and has a key; if there is none, the index of the newest authority.
+// signer returns the index of the newest authority that has settled and has a key; if
+// there is none, the index of the newest authority.
 func (k keys) signer(now time.Time, t terms) (i int, settled bool) {
 	for i, a := range k.authorities {
 		if a.key != nil && !now.Before(t.settledAt(a.certificate)) {
@@ -219,12 +227,14 @@ func (k keys) nextTurn(now time.Time, t terms) time.Time {
 	return next
 }
 
-// dueAt returns the time at which a certificate is replaced: a third of its validity before its expiry.
+// dueAt returns the time at which a certificate is replaced: a third of its validity
+// before its expiry.
 func (terms) dueAt(c *x509.Certificate, life time.Duration) time.Time {
 	return c.NotAfter.Add(-life / 3)
 }
 
-// settledAt returns the time from which an authority may sign: every API server and replica trusts the authority by then.
+// settledAt returns the time from which an authority may sign: every API server and
+// replica trusts the authority by then.
 func (t terms) settledAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(backdate + t.settling())
 }
@@ -237,7 +247,8 @@ func newAuthority(now time.Time, t terms) (authority, error) {
 	return authority{certificate, key}, err
 }
 
-// issue returns a certificate that expires no later than its authority. Replicas also use the certificate as TLS clients of each other.
+// issue returns a certificate that expires no later than its authority. Replicas also use
+// the certificate as TLS clients of each other.
 func (a authority) issue(now time.Time, t terms) (*tls.Certificate, error) {
 	end := now.Add(t.life)
 	if a.certificate.NotAfter.Before(end) {
@@ -260,7 +271,8 @@ func template(name string, now, end time.Time) *x509.Certificate {
 	}
 }
 
-// sign returns a certificate with a new key. Without an authority the certificate is self-signed.
+// sign returns a certificate with a new key. Without an authority the certificate is
+// self-signed.
 func sign(template *x509.Certificate, by authority) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

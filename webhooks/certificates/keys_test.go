@@ -16,7 +16,8 @@ var (
 	ours  = terms{host: "webhook.ipam.svc", life: 90 * 24 * time.Hour}
 )
 
-// trusts says whether who knows a Secret of some time ago accepts what another shows who knows one of another time.
+// trusts says whether who knows a Secret of some time ago accepts what another shows who
+// knows one of another time.
 func trusts(bundle, shown map[string][]byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle[caName])
@@ -41,8 +42,9 @@ func renew(t *testing.T, data map[string][]byte, now time.Time) (next map[string
 	return next, k.nextTurn(now, ours)
 }
 
-// Replicas and API servers learn of each version later, up to the time for settling; at times a person takes the key away, though not
-// again before the next authority has settled.
+// Replicas and API servers learn of each version later, up to the time for settling; at
+// times a person takes the key away, though not again before the next authority has
+// settled.
 func TestWhoIsBehindTrustsAndIsTrusted(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	type version struct {

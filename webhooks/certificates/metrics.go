@@ -9,7 +9,8 @@ var (
 		"Whether the certificate of the webhooks is renewed in time: 1, or 0 where cert-manager's Certificate is not Ready or is overdue, or the manager cannot renew its own.", nil, nil)
 )
 
-// Metrics is a prometheus.Collector. The values are read at each scrape, so a renewal shows at once.
+// Metrics is a prometheus.Collector. The values are read at each scrape, so a renewal
+// shows at once.
 type Metrics struct{ Setup }
 
 // Describe implements prometheus.Collector.

@@ -37,32 +37,39 @@ import (
 const fieldManager = "butler-ipam-certificates"
 
 const (
-	// MinLife is the shortest validity of a certificate. With a shorter validity, the times for settling and renewal are within the delay with which an
-	// API server may observe a new authority.
+	// MinLife is the shortest validity of a certificate. With a shorter validity, the
+	// times for settling and renewal are within the delay with which an API server may
+	// observe a new authority.
 	MinLife = time.Minute
 	// longestWait bounds the time between two turns, because a clock may be set.
 	longestWait = time.Hour
-	// conflictWait is the time to the next turn after a write conflict. The winning write is usually observed earlier.
+	// conflictWait is the time to the next turn after a write conflict. The winning write
+	// is usually observed earlier.
 	conflictWait = time.Second
-	// disagreedWait is the time to the next turn while the clocks of this machine and the API server disagree.
+	// disagreedWait is the time to the next turn while the clocks of this machine and the
+	// API server disagree.
 	disagreedWait = time.Minute
 )
 
 // SelfManagedConfig configures SelfManaged.
 type SelfManagedConfig struct {
-	// Secret contains the authorities and the certificate. The Secret must exist; at the first start it is empty.
+	// Secret contains the authorities and the certificate. The Secret must exist; at the
+	// first start it is empty.
 	Secret types.NamespacedName
 	// Host is the name by which API servers call the webhooks: SERVICE.NAMESPACE.svc.
 	Host string
-	// Mutating and Validating are the names of the webhook configurations whose caBundle gets the authorities. Missing configurations are skipped.
+	// Mutating and Validating are the names of the webhook configurations whose caBundle
+	// gets the authorities. Missing configurations are skipped.
 	Mutating, Validating []string
-	// Life is the validity of a certificate, at least MinLife. A certificate is renewed when a third of Life is left. An authority is valid for 10 * Life.
+	// Life is the validity of a certificate, at least MinLife. A certificate is renewed
+	// when a third of Life is left. An authority is valid for 10 * Life.
 	Life time.Duration
 	Now  func() time.Time
 	Log  logr.Logger
 }
 
-// SelfManaged is a Source that issues and renews the certificate, as described in the package documentation.
+// SelfManaged is a Source that issues and renews the certificate, as described in the
+// package documentation.
 type SelfManaged struct {
 	SelfManagedConfig
 	client client.Client
@@ -79,7 +86,8 @@ type SelfManaged struct {
 	trouble   error // of the last turn
 }
 
-// clockError means that the clocks of this machine and the API server differ, so this replica cannot decide what is due.
+// clockError means that the clocks of this machine and the API server differ, so this
+// replica cannot decide what is due.
 type clockError struct{ own, server time.Time }
 
 func (e *clockError) Error() string {
@@ -87,8 +95,9 @@ func (e *clockError) Error() string {
 		e.own.UTC().Format(time.RFC3339), e.server.UTC().Format(time.RFC3339), disagreement)
 }
 
-// NewSelfManaged returns a SelfManaged without a certificate: the controller reads or issues the certificate. SetupWithManager needs a manager with the
-// types of AddToScheme and the cache options of Caches.
+// NewSelfManaged returns a SelfManaged without a certificate: the controller reads or
+// issues the certificate. SetupWithManager needs a manager with the types of AddToScheme
+// and the cache options of Caches.
 func NewSelfManaged(c SelfManagedConfig) *SelfManaged { return &SelfManaged{SelfManagedConfig: c} }
 
 // AddToScheme adds the types that SelfManaged reads and writes.
@@ -96,8 +105,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(corev1.AddToScheme(s), admissionv1.AddToScheme(s))
 }
 
-// Caches restricts the manager's cache to the Secret, because the manager may read no other. Webhook configurations are not restricted: a
-// watch selects at most one name.
+// Caches restricts the manager's cache to the Secret, because the manager may read no
+// other. Webhook configurations are not restricted: a watch selects at most one name.
 func (s *SelfManaged) Caches() map[client.Object]cache.ByObject {
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
 	return map[client.Object]cache.ByObject{
@@ -136,7 +145,8 @@ func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 		Watches(&admissionv1.ValidatingWebhookConfiguration{}, turn(s.Validating)).
 		WithOptions(controller.Options{
 			NeedLeaderElection: &everywhere,
-			// No event reports that a permission was granted, and without a certificate no call is served.
+			// No event reports that a permission was granted, and without a certificate
+			// no call is served.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
 		Complete(s)
@@ -169,7 +179,8 @@ func (s *SelfManaged) Trouble() (string, bool) {
 	return "", s.published
 }
 
-// Check is a readiness check: it passes once the webhook configurations had the authorities since this replica started.
+// Check is a readiness check: it passes once the webhook configurations had the
+// authorities since this replica started.
 func (s *SelfManaged) Check(*http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +190,8 @@ func (s *SelfManaged) Check(*http.Request) error {
 	return errors.Join(errors.New("the webhook configurations have no caBundle yet"), s.trouble)
 }
 
-// Reconcile runs one turn: it serves the stored certificate, publishes the stored authorities in the webhook configurations, and only then stores
-// renewals that are due.
+// Reconcile runs one turn: it serves the stored certificate, publishes the stored
+// authorities in the webhook configurations, and only then stores renewals that are due.
 func (s *SelfManaged) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	next, err := s.turn(ctx)
 	if apierrors.IsConflict(err) {
@@ -202,14 +213,16 @@ func (s *SelfManaged) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 // errUnusable means that the replacement of an unusable certificate is unusable too.
 var errUnusable = errors.New("the stored certificate cannot be served, though the Secret was replaced a moment ago: look for another writer of the Secret, and check the clocks")
 
-// clocks returns the time of this machine and the time of the API server as of its last response. Both are equal until a response had a Date.
+// clocks returns the time of this machine and the time of the API server as of its last
+// response. Both are equal until a response had a Date.
 func (s *SelfManaged) clocks() (own, server time.Time) {
 	own = s.Now()
 	ahead, _ := s.server.Ahead()
 	return own, own.Add(ahead)
 }
 
-// repairAfter returns the backoff before the next write that replaces an unusable certificate. Another program may revert each of these writes.
+// repairAfter returns the backoff before the next write that replaces an unusable
+// certificate. Another program may revert each of these writes.
 func (s *SelfManaged) repairAfter(now time.Time) time.Duration {
 	if s.repairs == 0 || now.Sub(s.repaired) > 2*lastRetry {
 		s.repairs = 0
@@ -218,13 +231,15 @@ func (s *SelfManaged) repairAfter(now time.Time) time.Duration {
 	return s.repaired.Add(min(firstRetry<<min(s.repairs, 16), lastRetry)).Sub(now)
 }
 
-// turn runs one turn and returns the time to the next turn. With an error and next == 0, the controller retries with exponential backoff.
+// turn runs one turn and returns the time to the next turn. With an error and next == 0,
+// the controller retries with exponential backoff.
 func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) {
 	configurations, err := s.configurations(ctx)
 	if err != nil {
 		return 0, err
 	}
-	// Read after the configurations and from the API server, so the Secret is not older than the authorities in the configurations.
+	// Read after the configurations and from the API server, so the Secret is not older
+	// than the authorities in the configurations.
 	var secret corev1.Secret
 	switch err := s.live.Get(ctx, s.Secret, &secret); {
 	case apierrors.IsNotFound(err):
@@ -235,7 +250,8 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 	own, now := s.clocks()
 	agree, t := now.Sub(own).Abs() <= disagreement, terms{host: s.Host, life: s.Life}
 	stored := readKeys(secret.Data)
-	// API servers verify the certificate. While the clocks disagree, either may be wrong: a certificate valid by one clock is served and not replaced.
+	// API servers verify the certificate. While the clocks disagree, either may be wrong:
+	// a certificate valid by one clock is served and not replaced.
 	good := stored.good(now, t) || !agree && stored.good(own, t)
 	if good {
 		s.serve(stored)
@@ -327,7 +343,8 @@ func (s *SelfManaged) configurations(ctx context.Context) (all []configuration, 
 	}), err
 }
 
-// publish writes a bundle of authorities to the caBundle of each webhook, unless the bundle is there already.
+// publish writes a bundle of authorities to the caBundle of each webhook, unless the
+// bundle is there already.
 func (c configuration) publish(ctx context.Context, to client.Writer, bundle []byte) error {
 	before := c.object.DeepCopyObject().(client.Object)
 	changed := false

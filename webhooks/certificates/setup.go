@@ -26,13 +26,15 @@ type Options struct {
 	Secret      string // name of the Secret of SelfManaged
 	Certificate string // name of cert-manager's Certificate
 	Service     string // name of the Service of the webhooks
-	// Mutating and Validating are names of webhook configurations whose caBundle SelfManaged writes.
+	// Mutating and Validating are names of webhook configurations whose caBundle
+	// SelfManaged writes.
 	Mutating, Validating []string
 	Life                 time.Duration // of a certificate of SelfManaged
 	Now                  func() time.Time
 }
 
-// Setup is the selected source of the certificate with its renewal. Renewal is nil if no renewal is monitored.
+// Setup is the selected source of the certificate with its renewal. Renewal is nil if no
+// renewal is monitored.
 type Setup struct {
 	Source      Source
 	Renewal     Renewal
@@ -40,7 +42,8 @@ type Setup struct {
 	certManager *CertManager
 }
 
-// NewSetup selects the source of the certificate. Errors: the files cannot be read, or the client configuration is invalid.
+// NewSetup selects the source of the certificate. Errors: the files cannot be read, or
+// the client configuration is invalid.
 func NewSetup(o Options, kube *rest.Config, clock *apiserver.Clock, log logr.Logger) (s Setup, err error) {
 	if o.Secret != "" {
 		s.selfManaged = NewSelfManaged(SelfManagedConfig{

@@ -15,35 +15,42 @@ import (
 )
 
 const (
-	// forwardedHeader carries the identity of the replica that forwarded the call. A forwarded call is not forwarded again.
+	// forwardedHeader carries the identity of the replica that forwarded the call. A
+	// forwarded call is not forwarded again.
 	forwardedHeader = "Butler-Ipam-Forwarded-By"
 	// overloadedHeader marks HTTP 503 of a replica that has no room for a call.
 	overloadedHeader = "Butler-Ipam-Overloaded"
-	// forwardMargin is the part of a forwarded call's timeout that is reserved for the way back.
+	// forwardMargin is the part of a forwarded call's timeout that is reserved for the
+	// way back.
 	forwardMargin = 50 * time.Millisecond
 	// journalPoll is the interval at which a waiting call has the journal polled.
 	journalPoll = 25 * time.Millisecond
-	// leaderTimeout bounds how long a live leader may leave a call unanswered before the API server is sent to another replica. A live leader
-	// commits to the journal at least once in that time, and each commit answers calls.
+	// leaderTimeout bounds how long a live leader may leave a call unanswered before the
+	// API server is sent to another replica. A live leader commits to the journal at
+	// least once in that time, and each commit answers calls.
 	leaderTimeout = time.Second
-	// leaseDoubtTimeout bounds how long a call waits for this replica to learn whether it still leads. A leader that was only paused learns it with its next
-	// commit.
+	// leaseDoubtTimeout bounds how long a call waits for this replica to learn whether it
+	// still leads. A leader that was only paused learns it with its next commit.
 	leaseDoubtTimeout = 250 * time.Millisecond
 	// maxForwardedAnswer bounds the answer of another replica, in bytes.
 	maxForwardedAnswer = 1 << 20
 )
 
 var (
-	// errNotLeader means that the replica called answered 503: it no longer leads, does not lead yet, or stops.
+	// errNotLeader means that the replica called answered 503: it no longer leads, does
+	// not lead yet, or stops.
 	errNotLeader = errors.New("the replica asked does not lead")
-	// errLeaderUnreachable means that the leader does not answer this replica, although other replicas may reach the leader.
+	// errLeaderUnreachable means that the leader does not answer this replica, although
+	// other replicas may reach the leader.
 	errLeaderUnreachable = errors.New("the leader is unreachable")
-	// errLeaderOverloaded means that the leader has no room for the call. The API server repeats the call after a second: a call forwarded again every
-	// journalPoll would add to the load.
+	// errLeaderOverloaded means that the leader has no room for the call. The API server
+	// repeats the call after a second: a call forwarded again every journalPoll would add
+	// to the load.
 	errLeaderOverloaded = &ledger.NotServingError{RetryAfter: time.Second, Reason: "the leader has more calls than it can work on"}
 )
 
-// forwardToLeader forwards a call that this replica cannot serve, and waits while no replica leads.
+// forwardToLeader forwards a call that this replica cannot serve, and waits while no
+// replica leads.
 //
 //	answer, nil                     the leader's answer
 //	nil, errLeaderUnreachable       another replica should be called
@@ -94,15 +101,18 @@ func (e *Handler) forwardToLeader(ctx context.Context, r *http.Request, body []b
 	return nil, nil
 }
 
-// isLeaderUnreachable reports whether this replica cannot reach a leader that has not answered since a time, while another replica may reach it. Either the
-// leader is alive, as it renewed the journal well after that time; or this replica is cut off, as it cannot read the journal.
+// isLeaderUnreachable reports whether this replica cannot reach a leader that has not
+// answered since a time, while another replica may reach it. Either the leader is alive,
+// as it renewed the journal well after that time; or this replica is cut off, as it
+// cannot read the journal.
 func (e *Handler) isLeaderUnreachable(since time.Time) bool {
 	readAt, versionReadAt := e.Ledger.LastObserved()
 	alive, cutOff := versionReadAt.Sub(since) > leaderTimeout/2, time.Since(readAt) > e.Ledger.Expiry()
 	return time.Since(since) > leaderTimeout && (alive || cutOff)
 }
 
-// callLeader sends a call to the leader, until the leader is unreachable or another replica leads.
+// callLeader sends a call to the leader, until the leader is unreachable or another
+// replica leads.
 func (e *Handler) callLeader(ctx context.Context, leader string, since time.Time, changed <-chan struct{}, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

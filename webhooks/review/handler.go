@@ -22,16 +22,20 @@ import (
 )
 
 const (
-	// maxBody bounds an AdmissionReview, in bytes: a new and an old object, each far larger than a valid object.
+	// maxBody bounds an AdmissionReview, in bytes: a new and an old object, each far
+	// larger than a valid object.
 	maxBody = 3 << 20
-	// defaultTimeout applies to calls without a timeout. maxTimeout is the longest timeout that the API server allows.
+	// defaultTimeout applies to calls without a timeout. maxTimeout is the longest
+	// timeout that the API server allows.
 	defaultTimeout = 10 * time.Second
 	maxTimeout     = 30 * time.Second
-	// answerMargin is the part of a call's timeout reserved for the way of the answer; at most a quarter of the timeout.
+	// answerMargin is the part of a call's timeout reserved for the way of the answer; at
+	// most a quarter of the timeout.
 	answerMargin = 300 * time.Millisecond
 	// bodyTimeout bounds the time to read a body.
 	bodyTimeout = 5 * time.Second
-	// minRetryTime is the least remaining time with which the API server is asked to repeat a call.
+	// minRetryTime is the least remaining time with which the API server is asked to
+	// repeat a call.
 	minRetryTime = 500 * time.Millisecond
 )
 
@@ -65,9 +69,12 @@ func NewTransport(c Config) *Transport {
 	return &Transport{c, newLimiter(maxCalls, maxLargeBodies), newRetryDeadlines()}
 }
 
-// Entry is the place of a webhook among the entries for one kind in the webhook configuration. The mutating call of a claim has two entries, because the API
-// server does not repeat a call whose replica dies: the second entry is the repetition. Its matchCondition not-answered-yet (config/webhook) matches
-// objects that lack addresses, token (except in a dry run) or origin, so the API server skips the second call after a successful first call.
+// Entry is the place of a webhook among the entries for one kind in the webhook
+// configuration. The mutating call of a claim has two entries, because the API server
+// does not repeat a call whose replica dies: the second entry is the repetition. Its
+// matchCondition not-answered-yet (config/webhook) matches objects that lack addresses,
+// token (except in a dry run) or origin, so the API server skips the second call after a
+// successful first call.
 type Entry int
 
 const (
@@ -90,14 +97,18 @@ type Handler struct {
 	entry Entry
 }
 
-// ServeHTTP answers an AdmissionReview. A malformed body is answered with an HTTP error and its reason, a call that cannot be served now with HTTP 503 and
-// Retry-After. A call occupies a slot of the limiter from the end of its body until its answer is ready, so slow clients occupy no slot.
+// ServeHTTP answers an AdmissionReview. A malformed body is answered with an HTTP error
+// and its reason, a call that cannot be served now with HTTP 503 and Retry-After. A call
+// occupies a slot of the limiter from the end of its body until its answer is ready, so
+// slow clients occupy no slot.
 func (e *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &callRecord{started: time.Now(), result: resultBroken}
 	defer func() { e.Metrics.observeCall(e.hook.Name, c.operation, c.result, time.Since(c.started)) }()
 	if e.isStopping() || e.entry == SecondEntry {
-		// The API server keeps no connection to a replica that stops, nor any connection of the second entry, so that each call of the second entry dials. Such a
-		// call is often sent the moment after a replica died, and a kept connection to that replica would look alive.
+		// The API server keeps no connection to a replica that stops, nor any connection
+		// of the second entry, so that each call of the second entry dials. Such a call
+		// is often sent the moment after a replica died, and a kept connection to that
+		// replica would look alive.
 		w.Header().Set("Connection", "close")
 	}
 	body, answer := readBody(w, r)
@@ -198,8 +209,9 @@ func (e *Handler) answerBody(r *http.Request, body []byte, c *callRecord) *httpR
 	return &httpResponse{review: text, retryAfter: -1, tryElsewhere: tryElsewhere}
 }
 
-// answerOrForward answers a request, or forwards it to the leader if this replica cannot serve. forwarded is the leader's answer. unavailable is the
-// reason why neither was possible.
+// answerOrForward answers a request, or forwards it to the leader if this replica cannot
+// serve. forwarded is the leader's answer. unavailable is the reason why neither was
+// possible.
 func (e *Handler) answerOrForward(ctx context.Context, r *http.Request, body []byte, req *admission.Request, c *callRecord) (answer admission.Response, forwarded []byte, unavailable *ledger.NotServingError) {
 	for {
 		answer, c.result, unavailable = e.answerRequest(ctx, req)
@@ -219,7 +231,8 @@ func (e *Handler) answerOrForward(ctx context.Context, r *http.Request, body []b
 	}
 }
 
-// mayForward reports whether a call may be forwarded. A forwarded call is not forwarded again.
+// mayForward reports whether a call may be forwarded. A forwarded call is not forwarded
+// again.
 func (e *Handler) mayForward(r *http.Request) bool {
 	return e.Peers != nil && r.Header.Get(forwardedHeader) == "" && !e.isStopping()
 }
@@ -273,8 +286,9 @@ func remainingTime(r *http.Request) time.Duration {
 	return timeout - min(answerMargin, timeout/4)
 }
 
-// retryAfter returns when the API server should repeat a call: at once if this replica stops, because another replica may answer. A repeated call has not
-// found such a replica, and the API server repeats a call at most ten times, so it waits a second.
+// retryAfter returns when the API server should repeat a call: at once if this replica
+// stops, because another replica may answer. A repeated call has not found such a
+// replica, and the API server repeats a call at most ten times, so it waits a second.
 func (e *Handler) retryAfter(unavailable *ledger.NotServingError, repeated bool) time.Duration {
 	switch {
 	case !e.isStopping():
@@ -300,7 +314,8 @@ func (e *Handler) isStopping() bool {
 	}
 }
 
-// answerRequest answers a request on this replica. unavailable is the reason why this replica cannot serve; nil if it can.
+// answerRequest answers a request on this replica. unavailable is the reason why this
+// replica cannot serve; nil if it can.
 func (e *Handler) answerRequest(ctx context.Context, req *admission.Request) (answer admission.Response, result string, unavailable *ledger.NotServingError) {
 	answer, err := e.checkAndAnswer(ctx, req)
 	if err == nil {
@@ -324,8 +339,9 @@ func (e *Handler) answerRequest(ctx context.Context, req *admission.Request) (an
 	return answer, resultDenied, nil
 }
 
-// checkAndAnswer denies requests that the webhook configuration should not send, allows subresources, and has the hook answer other requests. A panic of
-// the hook becomes an error: otherwise net/http would close the connection without an answer.
+// checkAndAnswer denies requests that the webhook configuration should not send, allows
+// subresources, and has the hook answer other requests. A panic of the hook becomes an
+// error: otherwise net/http would close the connection without an answer.
 func (e *Handler) checkAndAnswer(ctx context.Context, req *admission.Request) (answer admission.Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {

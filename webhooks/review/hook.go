@@ -17,7 +17,8 @@ import (
 type Hook struct {
 	Name    string // in metrics and logs
 	Subject Subject
-	// Func answers a request for an object of the subject's kind, without subresource. An error denies the request with the status of statusOf.
+	// Func answers a request for an object of the subject's kind, without subresource. An
+	// error denies the request with the status of statusOf.
 	Func HookFunc
 }
 
@@ -27,8 +28,8 @@ type HookFunc func(context.Context, *admission.Request) (admission.Response, err
 // Subject is the kind of object of a webhook.
 type Subject struct {
 	Kind schema.GroupVersionKind
-	// ExactPath is the field by which a claim requests a certain range, CountPath a number of addresses, FamilyPath an IP family; nil for other
-	// objects.
+	// ExactPath is the field by which a claim requests a certain range, CountPath a
+	// number of addresses, FamilyPath an IP family; nil for other objects.
 	ExactPath             func(allocator.Range) *field.Path
 	CountPath, FamilyPath *field.Path
 	ClusterScoped         bool
@@ -39,7 +40,8 @@ type InvalidError field.ErrorList
 
 func (e InvalidError) Error() string { return field.ErrorList(e).ToAggregate().Error() }
 
-// ChangedError denies an object that differs from the answer of the allocator's mutating call. Is and Answered are values of the field; "" for an absent field.
+// ChangedError denies an object that differs from the answer of the allocator's mutating
+// call. Is and Answered are values of the field; "" for an absent field.
 type ChangedError struct {
 	Field        *field.Path
 	Is, Answered string

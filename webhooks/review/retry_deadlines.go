@@ -7,14 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Callers other than the API server can send arbitrary UIDs, so number and length are bounded. UIDs of the API server have 36 characters.
+// Callers other than the API server can send arbitrary UIDs, so number and length are
+// bounded. UIDs of the API server have 36 characters.
 const (
 	maxRetryDeadlines = 8 * maxCalls
 	maxUIDLength      = 64
 )
 
-// retryDeadlines records the deadlines of calls that the API server was asked to repeat. The API server repeats a call under the same UID within the
-// timeout of the first try, but each repetition states the whole timeout again.
+// retryDeadlines records the deadlines of calls that the API server was asked to repeat.
+// The API server repeats a call under the same UID within the timeout of the first try,
+// but each repetition states the whole timeout again.
 type retryDeadlines struct {
 	mu    sync.Mutex
 	until map[types.UID]time.Time // UID of the request -> deadline of its first try
@@ -22,7 +24,8 @@ type retryDeadlines struct {
 
 func newRetryDeadlines() *retryDeadlines { return &retryDeadlines{until: map[types.UID]time.Time{}} }
 
-// recordDeadline records the deadline of a call that may be repeated. A repetition without a record gets its whole timeout again.
+// recordDeadline records the deadline of a call that may be repeated. A repetition
+// without a record gets its whole timeout again.
 func (r *retryDeadlines) recordDeadline(call types.UID, deadline time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -36,7 +39,8 @@ func (r *retryDeadlines) recordDeadline(call types.UID, deadline time.Time) {
 	}
 }
 
-// findDeadline returns the earlier of the recorded deadline and stated, and whether a deadline was recorded.
+// findDeadline returns the earlier of the recorded deadline and stated, and whether a
+// deadline was recorded.
 func (r *retryDeadlines) findDeadline(call types.UID, stated time.Time) (deadline time.Time, repeated bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,8 +33,10 @@ import (
 //	object of the wrong kind                  400 BadRequest
 //	any other error is a bug                  500 InternalError
 //
-// The denial of an owned address has a cause of type CauseOwner with the owner, for programs. An owner is named only within the namespace of the request;
-// of other namespaces the status contains only that the address is owned. A cause of type CauseTransient means that the address may be free soon.
+// The denial of an owned address has a cause of type CauseOwner with the owner, for
+// programs. An owner is named only within the namespace of the request; of other
+// namespaces the status contains only that the address is owned. A cause of type
+// CauseTransient means that the address may be free soon.
 func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 	var (
 		faults     InvalidError
@@ -121,7 +123,8 @@ func invalidStatus(s Subject, req *admission.Request, faults field.ErrorList) *m
 	return &apierrors.NewInvalid(s.Kind.GroupKind(), fieldtext.Shorten(req.Name), reported).ErrStatus
 }
 
-// shortened truncates the texts of a fault: a user's text can have megabytes, and the API server logs the status.
+// shortened truncates the texts of a fault: a user's text can have megabytes, and the API
+// server logs the status.
 func shortened(fault *field.Error) *field.Error {
 	short := *fault
 	short.Field, short.Detail = fieldtext.Shorten(fault.Field), fieldtext.Shorten(fault.Detail)
@@ -131,7 +134,8 @@ func shortened(fault *field.Error) *field.Error {
 	return &short
 }
 
-// refusal denies a valid object. at is the field whose request cannot be met; nil for none.
+// refusal denies a valid object. at is the field whose request cannot be met; nil for
+// none.
 func refusal(s Subject, req *admission.Request, at *field.Path, message string) *metav1.Status {
 	status := failure(s, req, http.StatusForbidden, metav1.StatusReasonForbidden, message)
 	if at != nil {
@@ -150,7 +154,8 @@ func failure(s Subject, req *admission.Request, code int32, reason metav1.Status
 	}
 }
 
-// ownerCause names the owner of an address for programs, which must not parse the message.
+// ownerCause names the owner of an address for programs, which must not parse the
+// message.
 func ownerCause(owner ledger.Key) metav1.StatusCause {
 	name := owner.Name
 	if owner.Namespace != "" {
@@ -159,12 +164,14 @@ func ownerCause(owner ledger.Key) metav1.StatusCause {
 	return metav1.StatusCause{Type: v1alpha1.CauseOwner, Message: owner.Resource + "/" + name}
 }
 
-// PlaceOf returns where the author of a request reads messages about owners: owners of other namespaces are not named there.
+// PlaceOf returns where the author of a request reads messages about owners: owners of
+// other namespaces are not named there.
 func PlaceOf(req *admission.Request) string {
 	return ledger.Key{Resource: req.Resource.Resource + "." + req.Resource.Group, Namespace: req.Namespace, Name: req.Name}.Place()
 }
 
-// describe returns the message of an error for a reader in a place: a pool of another namespace, which a PoolError may contain, is not named.
+// describe returns the message of an error for a reader in a place: a pool of another
+// namespace, which a PoolError may contain, is not named.
 func describe(err error, place string) string {
 	if at := (*ledger.PoolError)(nil); errors.As(err, &at) {
 		return at.SeenFrom(place)
@@ -172,7 +179,8 @@ func describe(err error, place string) string {
 	return err.Error()
 }
 
-// ownedMessage describes a conflict with an owner, as far as a reader in a place may know the owner.
+// ownedMessage describes a conflict with an owner, as far as a reader in a place may know
+// the owner.
 func ownedMessage(err error, owned *ledger.OwnedError, place string) string {
 	var at *ledger.PoolError
 	where := ""

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// ConnectionMemory bounds the memory of all connections together, in bytes, without connections in phase working.
+	// ConnectionMemory bounds the memory of all connections together, in bytes, without
+	// connections in phase working.
 	ConnectionMemory = 96 << 20
-	// connectionSize estimates the memory of a connection without a request body: buffers of TLS and net/http, and goroutines.
+	// connectionSize estimates the memory of a connection without a request body: buffers
+	// of TLS and net/http, and goroutines.
 	connectionSize = 32 << 10
 )
 
@@ -26,7 +28,8 @@ const (
 //	writing  when the call has been answered      the connection is closed
 //	ended    at the bound, at a drain, at close   final
 //
-// A connection is idle while the headers arrive: net/http reports a request after it has read the headers.
+// A connection is idle while the headers arrive: net/http reports a request after it has
+// read the headers.
 type phase int
 
 const (
@@ -37,10 +40,12 @@ const (
 	ended
 )
 
-// Connections bounds the memory of the open connections of a server. A client that reaches the port can open connections and send nothing, send a
-// request byte by byte, or never read an answer. Connections that carry no call at work share ConnectionMemory. Above the bound, the connections that have
-// been in their phase for the longest time are ended. Calls of the API server pass through these phases in milliseconds, so slow clients are ended
-// first, whatever their number.
+// Connections bounds the memory of the open connections of a server. A client that
+// reaches the port can open connections and send nothing, send a request byte by byte, or
+// never read an answer. Connections that carry no call at work share ConnectionMemory.
+// Above the bound, the connections that have been in their phase for the longest time are
+// ended. Calls of the API server pass through these phases in milliseconds, so slow
+// clients are ended first, whatever their number.
 //
 // The methods are safe for concurrent use.
 type Connections struct {
@@ -105,13 +110,15 @@ func (s *Connections) ObserveState(c net.Conn, state http.ConnState) {
 // StartReading enters phase reading for a body of the given size in bytes.
 func (c *Connection) StartReading(body int64) { c.enterPhase(reading, body) }
 
-// StartWorking enters phase working after the body was read. It returns false if the connection has ended.
+// StartWorking enters phase working after the body was read. It returns false if the
+// connection has ended.
 func (c *Connection) StartWorking() bool { return c.enterPhase(working, 0) }
 
 // StartWriting enters phase writing before the answer is written.
 func (c *Connection) StartWriting() { c.enterPhase(writing, 0) }
 
-// enterPhase enters a phase and ends the oldest waiting connections above the bound. It returns false if the connection has ended.
+// enterPhase enters a phase and ends the oldest waiting connections above the bound. It
+// returns false if the connection has ended.
 func (c *Connection) enterPhase(next phase, body int64) bool {
 	if c == nil {
 		return true
@@ -135,7 +142,8 @@ func (c *Connection) enterPhase(next phase, body int64) bool {
 	return true
 }
 
-// leavePhase removes a connection from the waiting connections and sets its next phase. The caller holds mu.
+// leavePhase removes a connection from the waiting connections and sets its next phase.
+// The caller holds mu.
 func (s *Connections) leavePhase(c *Connection, next phase) {
 	if c.element != nil {
 		s.waiting.Remove(c.element)
@@ -168,7 +176,8 @@ func (s *Connections) endConnection(c *Connection) {
 	}
 }
 
-// closeNow closes the TCP connection without the closing message of TLS, which could block.
+// closeNow closes the TCP connection without the closing message of TLS, which could
+// block.
 func (c *Connection) closeNow() {
 	if secure, ok := c.Conn.(*tls.Conn); ok {
 		_ = secure.NetConn().Close()

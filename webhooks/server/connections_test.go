@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// server answers calls whose body it has read, or has 503 where that was ended. It has room for some connections without a body.
+// server answers calls whose body it has read, or has 503 where that was ended. It has
+// room for some connections without a body.
 func startServer(t *testing.T, room int64) (*httptest.Server, *Connections) {
 	t.Helper()
 	set := NewConnections(room * connectionSize)

@@ -17,8 +17,9 @@ const (
 	maxPeerConnections = 256             // idle connections kept open: during a failover every waiting call is forwarded at once
 )
 
-// NewPeerClient returns the HTTP client for calls to other replicas. The client presents the serving certificate of this replica if the other replica
-// asks for a client certificate.
+// NewPeerClient returns the HTTP client for calls to other replicas. The client presents
+// the serving certificate of this replica if the other replica asks for a client
+// certificate.
 func NewPeerClient(s *Server) *http.Client {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		own, err := s.Certificates.GetCertificate(nil)
@@ -36,8 +37,10 @@ func NewPeerClient(s *Server) *http.Client {
 	}
 }
 
-// peerRoots returns the authorities of the replicas' certificates and this replica's own certificate: without a known authority all replicas share one
-// certificate. The pool is built for each connection, so a renewed authority takes effect with the next connection.
+// peerRoots returns the authorities of the replicas' certificates and this replica's own
+// certificate: without a known authority all replicas share one certificate. The pool is
+// built for each connection, so a renewed authority takes effect with the next
+// connection.
 func (s *Server) peerRoots(own *x509.Certificate) *x509.CertPool {
 	roots := s.Certificates.Authorities()
 	roots.AddCert(own)
@@ -56,8 +59,9 @@ func serverName(c *x509.Certificate) string {
 	}
 }
 
-// verifyClient accepts the API server, by the CA of its client certificates, and other replicas, by the DNS name in their serving certificates.
-// During a renewal replicas serve different certificates for the same name.
+// verifyClient accepts the API server, by the CA of its client certificates, and other
+// replicas, by the DNS name in their serving certificates. During a renewal replicas
+// serve different certificates for the same name.
 func (s *Server) verifyClient(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the client presents no certificate")

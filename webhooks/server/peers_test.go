@@ -64,7 +64,8 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) (*ecdsa.Priva
 	return key, certificate
 }
 
-// writePair writes a serving certificate with its key into a directory, which it gives back. With no authority it signs itself.
+// writePair writes a serving certificate with its key into a directory, which it gives
+// back. With no authority it signs itself.
 func (a *authority) writePair(t *testing.T, dir, host string) string {
 	t.Helper()
 	key, certificate := a.sign(t, &x509.Certificate{
@@ -79,7 +80,8 @@ func (a *authority) writePair(t *testing.T, dir, host string) string {
 	return dir
 }
 
-// writePair writes a self-signed serving certificate with its key into a directory of its own.
+// writePair writes a self-signed serving certificate with its key into a directory of its
+// own.
 func writePair(t *testing.T) (dir string) {
 	t.Helper()
 	return (*authority)(nil).writePair(t, t.TempDir(), host)

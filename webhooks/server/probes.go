@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// Probes serves /healthz and /readyz. With controller-runtime's probes a check either passes or fails. Two conditions need a third outcome:
+// Probes serves /healthz and /readyz. With controller-runtime's probes a check either
+// passes or fails. Two conditions need a third outcome:
 //
 //	the certificate is not renewed    must not restart a replica whose certificate is still valid
 //	an API cannot be read             must not keep the replica from serving the other APIs
@@ -35,7 +36,8 @@ type LedgerState interface {
 
 var errStartupPending = errors.New("the API server has not been contacted yet")
 
-// NewProbes returns the probes of a manager that waits for the API server. Additional readiness checks are keyed by name.
+// NewProbes returns the probes of a manager that waits for the API server. Additional
+// readiness checks are keyed by name.
 func NewProbes(server *Server, renewal certificates.Renewal, additional map[string]healthz.Checker, log logr.Logger) *Probes {
 	p := &Probes{renewal: renewal}
 	p.startup.Store(&errStartupPending)
@@ -100,7 +102,8 @@ func withChangeLog(check healthz.Checker, log logr.Logger) healthz.Checker {
 	}
 }
 
-// ListenAndServe starts to serve the probes and returns. The probes are served until the process ends. Address "0" disables the probes.
+// ListenAndServe starts to serve the probes and returns. The probes are served until the
+// process ends. Address "0" disables the probes.
 func (p *Probes) ListenAndServe(address string, log logr.Logger) error {
 	if address == "0" {
 		return nil

@@ -21,17 +21,21 @@ import (
 )
 
 const (
-	// bodyTimeout bounds the time to read a body, unless the handler sets a read deadline. answerTimeout bounds the TLS handshake, and a call from its headers
-	// to its answer. The API server abandons a call after 30 s.
+	// bodyTimeout bounds the time to read a body, unless the handler sets a read
+	// deadline. answerTimeout bounds the TLS handshake, and a call from its headers to
+	// its answer. The API server abandons a call after 30 s.
 	bodyTimeout   = 15 * time.Second
 	answerTimeout = 45 * time.Second
 	maxHeader     = 16 << 10
-	// idleTimeout is longer than the 90 s for which the API server keeps an idle connection. The sender must close first: a call sent while the
-	// server closes the connection fails. This includes connections that the API server has opened for a burst of calls and not used yet: net/http applies
-	// ReadHeaderTimeout to them. Connections bounds the memory of senders that never complete their headers.
+	// idleTimeout is longer than the 90 s for which the API server keeps an idle
+	// connection. The sender must close first: a call sent while the server closes the
+	// connection fails. This includes connections that the API server has opened for a
+	// burst of calls and not used yet: net/http applies ReadHeaderTimeout to them.
+	// Connections bounds the memory of senders that never complete their headers.
 	idleTimeout = 5 * time.Minute
-	// drainLimit bounds the drain at shutdown. Calls at work have been answered with 503 by then. Without a limit, connections that never carried
-	// a call would delay the end of the process by five seconds.
+	// drainLimit bounds the drain at shutdown. Calls at work have been answered with 503
+	// by then. Without a limit, connections that never carried a call would delay the end
+	// of the process by five seconds.
 	drainLimit = 500 * time.Millisecond
 )
 
@@ -112,8 +116,9 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// boundBody sets a read deadline for the body of each request. ReadTimeout of http.Server would count from the begin of a connection's first request, which
-// net/http awaits as soon as the connection is open.
+// boundBody sets a read deadline for the body of each request. ReadTimeout of http.Server
+// would count from the begin of a connection's first request, which net/http awaits as
+// soon as the connection is open.
 func boundBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // connections of http.Server support deadlines
@@ -121,13 +126,15 @@ func boundBody(next http.Handler) http.Handler {
 	})
 }
 
-// RestrictToHTTP1 makes a TLS server or client offer HTTP/1.1 only, over TLS 1.2 or later.
+// RestrictToHTTP1 makes a TLS server or client offer HTTP/1.1 only, over TLS 1.2 or
+// later.
 func RestrictToHTTP1(c *tls.Config) {
 	c.NextProtos = []string{"http/1.1"}
 	c.MinVersion = tls.VersionTLS12
 }
 
-// StartedChecker implements webhook.Server: the check passes while the server accepts calls with a certificate valid at the current time.
+// StartedChecker implements webhook.Server: the check passes while the server accepts
+// calls with a certificate valid at the current time.
 func (s *Server) StartedChecker() healthz.Checker {
 	return func(r *http.Request) error {
 		if err := s.checkServing(r); err != nil {
@@ -159,7 +166,8 @@ func checkValidity(c *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// connectionLog logs connection errors of net/http at debug level: port scans, probes, clients without a certificate.
+// connectionLog logs connection errors of net/http at debug level: port scans, probes,
+// clients without a certificate.
 type connectionLog struct{ log logr.Logger }
 
 func (l connectionLog) Write(line []byte) (int, error) {

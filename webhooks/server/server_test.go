@@ -101,7 +101,8 @@ func TestServer_AnswersCallsThatCrossTheEndOfTheirConnection(t *testing.T) {
 	}
 }
 
-// The API server keeps a connection that it has opened and not used for 90 s, and may then send a call over it.
+// The API server keeps a connection that it has opened and not used for 90 s, and may
+// then send a call over it.
 func TestServer_KeepsUnusedConnections(t *testing.T) {
 	t.Parallel()
 	c := testConfig(t, writePair(t))
@@ -125,7 +126,8 @@ func TestServer_KeepsUnusedConnections(t *testing.T) {
 	}
 }
 
-// A handler that leaves the body, such as that of an unknown path, does not bound the time to read the body.
+// A handler that leaves the body, such as that of an unknown path, does not bound the
+// time to read the body.
 func TestServer_EndsIncompleteBodies(t *testing.T) {
 	t.Parallel()
 	c := testConfig(t, writePair(t))

@@ -23,7 +23,8 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// installationTimeout bounds a read of KeepInstallation. The read of the journal alone may take health.JournalRenewal.
+// installationTimeout bounds a read of KeepInstallation. The read of the journal alone
+// may take health.JournalRenewal.
 const installationTimeout = 10 * time.Second
 
 // Checks selects the defects that Check searches for.
@@ -100,8 +101,9 @@ func look(ctx context.Context, o Options, checks Checks) (health.Report, *invent
 	return n.Check(i), i, ctx.Err()
 }
 
-// Installation contains the objects beside pools and claims that show defects: Clusters, Nodes, Services, and the objects of the manager. An Installation is
-// safe for concurrent use.
+// Installation contains the objects beside pools and claims that show defects: Clusters,
+// Nodes, Services, and the objects of the manager. An Installation is safe for concurrent
+// use.
 type Installation struct {
 	Options
 	checks Checks
@@ -153,7 +155,8 @@ func (k *kept) confirm(h *health.Report, i *inventory.Inventory) {
 // part returns the findings that need both an inventory and a part of an installation.
 type part func(*inventory.Inventory) health.Report
 
-// ReadInstallation reads an installation. A failed read of an object is not an error: Check lists the object as not checked.
+// ReadInstallation reads an installation. A failed read of an object is not an error:
+// Check lists the object as not checked.
 func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installation, error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {
@@ -226,12 +229,14 @@ func (n *Installation) Check(i *inventory.Inventory) health.Report {
 // add adds a part.
 func (n *Installation) add(p part) { n.parts = append(n.parts, p) }
 
-// addFindings adds a part that depends on no inventory. passed is the line for a check without findings; "" for no line.
+// addFindings adds a part that depends on no inventory. passed is the line for a check
+// without findings; "" for no line.
 func (n *Installation) addFindings(list []health.Finding, passed string) {
 	n.add(func(*inventory.Inventory) health.Report { return healthOf(list, passed) })
 }
 
-// healthOf returns a report with findings. passed is the line for a check without findings; "" for no line.
+// healthOf returns a report with findings. passed is the line for a check without
+// findings; "" for no line.
 func healthOf(list []health.Finding, passed string) health.Report {
 	h := health.Report{Findings: list}
 	if passed != "" {
@@ -279,7 +284,8 @@ func (n *Installation) get(ctx context.Context, what string, into any, path ...s
 	return err == nil, true
 }
 
-// listOf reads a list page by page and passes each item to each. If the read fails, listOf adds a line about the list and returns false.
+// listOf reads a list page by page and passes each item to each. If the read fails,
+// listOf adds a line about the list and returns false.
 func listOf[T any](ctx context.Context, n *Installation, what, selector string, each func(T), path ...string) bool {
 	err := listPages(ctx, n.client, selector, each, path...)
 	if err != nil {
@@ -314,7 +320,8 @@ func listPages[T any](ctx context.Context, client *rest.RESTClient, selector str
 // collect returns a function that appends an item to a slice.
 func collect[T any](into *[]T) func(T) { return func(item T) { *into = append(*into, item) } }
 
-// readClusters reads the Clusters of Cluster API. An error matters only if claims name Clusters.
+// readClusters reads the Clusters of Cluster API. An error matters only if claims name
+// Clusters.
 func (n *Installation) readClusters(ctx context.Context) {
 	stored, err := listClusters(ctx, n.client)
 	n.add(func(i *inventory.Inventory) health.Report {

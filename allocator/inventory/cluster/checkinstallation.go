@@ -24,16 +24,20 @@ import (
 const (
 	// journalPoll is the interval at which readJournal reads the journal.
 	journalPoll = 500 * time.Millisecond
-	// maxCreates bounds the number of namespaces in which tryCreates looks for the right to create a claim.
+	// maxCreates bounds the number of namespaces in which tryCreates looks for the right
+	// to create a claim.
 	maxCreates = 10
 )
 
-// readJournal reads the journal until a renewal by the leader is proved, for at most health.JournalRenewal. Proofs of a renewal, if the Lease names a leader:
+// readJournal reads the journal until a renewal by the leader is proved, for at most
+// health.JournalRenewal. Proofs of a renewal, if the Lease names a leader:
 //
 //   - the Lease has changed between two reads
-//   - the renewal time differs from the clock of this machine by less than half of health.JournalRenewal
+//   - the renewal time differs from the clock of this machine by less than half of
+//     health.JournalRenewal
 //
-// An old renewal time proves nothing, as the clocks of this machine and of the leader may differ.
+// An old renewal time proves nothing, as the clocks of this machine and of the leader may
+// differ.
 func (n *Installation) readJournal(ctx context.Context) {
 	path := []string{"apis", "coordination.k8s.io", "v1", "namespaces", n.ManagerNamespace, "leases", journal.LeaseName}
 	var first, last *coordinationv1.Lease
@@ -96,7 +100,8 @@ func (n *Installation) readWebhooks(ctx context.Context) {
 	}
 }
 
-// readCertificate reads the certificate of the manager from the Secret named by the Deployment of the manager; nil if the certificate is not known.
+// readCertificate reads the certificate of the manager from the Secret named by the
+// Deployment of the manager; nil if the certificate is not known.
 func (n *Installation) readCertificate(ctx context.Context) []byte {
 	const what = "the certificate of the manager"
 	var deployments []appsv1.Deployment
@@ -148,7 +153,8 @@ func (n *Installation) readReplicas(ctx context.Context) {
 	}
 }
 
-// tryCreates tries to create an IPAllocation by a dry run, which reserves nothing. The create is sent to the first NetworkPool that meets these conditions:
+// tryCreates tries to create an IPAllocation by a dry run, which reserves nothing. The
+// create is sent to the first NetworkPool that meets these conditions:
 //
 //   - the pool breaks no rule, and is neither being deleted nor paused
 //   - the pool has free addresses
@@ -182,7 +188,8 @@ func (n *Installation) tryCreates(ctx context.Context, i *inventory.Inventory) {
 	}
 }
 
-// tryCreate reports whether the response to a dry-run create in a NetworkPool contains an address.
+// tryCreate reports whether the response to a dry-run create in a NetworkPool contains an
+// address.
 func (n *Installation) tryCreate(ctx context.Context, p *inventory.Pool) (answered bool, err error) {
 	body, err := json.Marshal(butlerv1.IPAllocation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: butlerv1.GroupVersion.String(), Kind: "IPAllocation"},

@@ -14,23 +14,27 @@ import (
 )
 
 const (
-	// probeInterval is the interval of the checks whether the watched objects are current. probeTimeout bounds a check.
+	// probeInterval is the interval of the checks whether the watched objects are
+	// current. probeTimeout bounds a check.
 	probeInterval = 2 * time.Second
 	probeTimeout  = 3 * time.Second
-	// shortOutage is the longest time for which outdated objects are not reported: watches are interrupted at every restart of an API server.
+	// shortOutage is the longest time for which outdated objects are not reported:
+	// watches are interrupted at every restart of an API server.
 	shortOutage = 5 * time.Second
 )
 
-// contact records until when the objects of watches are current. The objects are current at a time if the API server is ready, and no list or watch fails. The
-// probe is needed in addition to the watches, because a watch over a connection that loses every packet fails only after a minute.
+// contact records until when the objects of watches are current. The objects are current
+// at a time if the API server is ready, and no list or watch fails. The probe is needed
+// in addition to the watches, because a watch over a connection that loses every packet
+// fails only after a minute.
 type contact struct {
 	mu      sync.Mutex
 	current time.Time // last time at which all objects were current
 	cause   string    // why the objects are not current now; "" for current objects
 }
 
-// outdated returns the time until which the objects are current, and the reason. The time is zero for current objects, and for an outage shorter than
-// shortOutage.
+// outdated returns the time until which the objects are current, and the reason. The time
+// is zero for current objects, and for an outage shorter than shortOutage.
 func (c *contact) outdated() (since time.Time, cause string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +53,8 @@ func (c *contact) record(begun time.Time, cause string) {
 	}
 }
 
-// follow checks every probeInterval whether the watched objects are current, until ctx ends.
+// follow checks every probeInterval whether the watched objects are current, until ctx
+// ends.
 func (f *Feed) follow(ctx context.Context, client *rest.RESTClient) {
 	for {
 		begun := time.Now()
@@ -66,8 +71,9 @@ func (f *Feed) follow(ctx context.Context, client *rest.RESTClient) {
 	}
 }
 
-// probe returns the reason why the API server cannot be reached or is not ready; "" for a ready API server. A response that denies the read of /readyz counts
-// as ready: clusters may withdraw this right from users.
+// probe returns the reason why the API server cannot be reached or is not ready; "" for a
+// ready API server. A response that denies the read of /readyz counts as ready: clusters
+// may withdraw this right from users.
 func probe(ctx context.Context, client *rest.RESTClient) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -99,12 +105,14 @@ func (f *Feed) failing() string {
 	return "the watch of " + strings.Join(names, ", ") + " fails"
 }
 
-// Outdated returns the time until which the objects are current, and the reason: "the API server cannot be reached". The time is zero for current objects. A
-// short interruption does not count.
+// Outdated returns the time until which the objects are current, and the reason: "the API
+// server cannot be reached". The time is zero for current objects. A short interruption
+// does not count.
 func (f *Feed) Outdated() (since time.Time, cause string) { return f.contact.outdated() }
 
-// ExplainUnreachable returns an error that names the API server and the cause, if an error means that the API server sent no response. Otherwise the error is
-// returned unchanged.
+// ExplainUnreachable returns an error that names the API server and the cause, if an
+// error means that the API server sent no response. Otherwise the error is returned
+// unchanged.
 func ExplainUnreachable(err error) error {
 	var failed *url.Error
 	if !IsUnreachable(err) || !errors.As(err, &failed) {

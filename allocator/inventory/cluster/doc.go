@@ -8,9 +8,11 @@
 //	ReadInstallation    reads Clusters, Nodes, Services and the objects of the manager: page health of kubectl ipam ui
 //	Check               reads an installation and tries a create: kubectl ipam check
 //
-// Feed.Outdated returns since when the objects of Watch are not current, for example because the API server cannot be reached.
+// Feed.Outdated returns since when the objects of Watch are not current, for example
+// because the API server cannot be reached.
 //
-// The package reads API objects with the rights of its caller, and stores no object: Check sends a create as a dry run.
+// The package reads API objects with the rights of its caller, and stores no object:
+// Check sends a create as a dry run.
 //
 //	resource                                               result
 //	not installed                                          no objects

@@ -28,7 +28,8 @@ type EventFeed struct {
 	note      string              // why there are no events
 }
 
-// WatchEvents watches the events about pools until ctx ends. If the user may not list events, the feed has a note in place of the events.
+// WatchEvents watches the events about pools until ctx ends. If the user may not list
+// events, the feed has a note in place of the events.
 func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -66,8 +67,8 @@ func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
 	return f, nil
 }
 
-// start starts informers, and waits until each informer has listed its objects once, for at most Patience. Later, a page has a note about objects that are not
-// read yet.
+// start starts informers, and waits until each informer has listed its objects once, for
+// at most Patience. Later, a page has a note about objects that are not read yet.
 func start(ctx context.Context, all map[string]*watched) {
 	patience := timeout(ctx, Patience)
 	for _, w := range all {
@@ -78,7 +79,8 @@ func start(ctx context.Context, all map[string]*watched) {
 	}
 }
 
-// note returns the reason why the objects are incomplete or out of date; "" for complete objects.
+// note returns the reason why the objects are incomplete or out of date; "" for complete
+// objects.
 func (w *watched) note(scope Scope) string {
 	if warning := w.warning(scope); warning != "" {
 		return warning
@@ -92,7 +94,8 @@ func (w *watched) note(scope Scope) string {
 	return ""
 }
 
-// Events lists the events about a pool that a reader may list, newest first. note describes unread events; note may be "".
+// Events lists the events about a pool that a reader may list, newest first. note
+// describes unread events; note may be "".
 func (f *EventFeed) Events(scope Scope, p *inventory.Pool) (list []inventory.Event, note string) {
 	w := f.watched[p.Key.Resource]
 	if w == nil {

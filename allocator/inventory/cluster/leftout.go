@@ -7,9 +7,11 @@ import (
 	"strings"
 )
 
-// describeLeftOut returns at most two warnings: about resources that were read in only one namespace, and about resources that were not read. leftOut maps a
-// resource to the namespace; to "" for a resource that was not read. complete reports whether a namespaced resource was read in all namespaces. user is the user
-// in the text; "" for the reader of the text.
+// describeLeftOut returns at most two warnings: about resources that were read in only
+// one namespace, and about resources that were not read. leftOut maps a resource to the
+// namespace; to "" for a resource that was not read. complete reports whether a
+// namespaced resource was read in all namespaces. user is the user in the text; "" for
+// the reader of the text.
 func describeLeftOut(user string, leftOut map[string]string, complete bool) (list []string) {
 	var some, none []string
 	namespace, claims := "", false

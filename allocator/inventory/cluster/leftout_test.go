@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 )
 
-// The warnings about objects that were not read are at most two lines, sorted by resource.
+// The warnings about objects that were not read are at most two lines, sorted by
+// resource.
 func TestDescribeLeftOut(t *testing.T) {
 	viewer := map[string]string{}
 	for _, of := range resources {

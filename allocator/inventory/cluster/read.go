@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Read lists the pools and claims, and reads the journal. With poolsOnly, the Inventory has no claims.
+// Read lists the pools and claims, and reads the journal. With poolsOnly, the Inventory
+// has no claims.
 func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory, error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {
@@ -51,8 +52,9 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 	return r.inventory, nil
 }
 
-// readJournal returns the entries of the journal; nil if the journal cannot be read. A failed read causes a warning, but not a missing right. The error is not
-// nil if the API server cannot be reached.
+// readJournal returns the entries of the journal; nil if the journal cannot be read. A
+// failed read causes a warning, but not a missing right. The error is not nil if the API
+// server cannot be reached.
 func (o Options) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	store, err := journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout)
 	if err != nil {
@@ -85,8 +87,9 @@ type reader struct {
 	unread    int  // resources that are not installed or may not be read
 }
 
-// list lists a resource in all namespaces; if the user lacks the right for all namespaces, in the namespace of the options. A resource that is not installed,
-// or that the user may not list, counts as empty.
+// list lists a resource in all namespaces; if the user lacks the right for all
+// namespaces, in the namespace of the options. A resource that is not installed, or that
+// the user may not list, counts as empty.
 func (r *reader) list(ctx context.Context, of resource) error {
 	err := r.listIn(ctx, of, "") // addresses are free if no object of any namespace owns them
 	everywhere := err == nil
@@ -125,14 +128,16 @@ func (r *reader) countUnread() {
 	r.unread++
 }
 
-// leaveOut declares that the objects of a resource were read in only one namespace, or in no namespace ("").
+// leaveOut declares that the objects of a resource were read in only one namespace, or in
+// no namespace ("").
 func (r *reader) leaveOut(of resource, namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inventory.LeaveOut(of.name, namespace)
 }
 
-// listIn adds the objects of a resource to the inventory page by page, to bound the memory for undecoded responses.
+// listIn adds the objects of a resource to the inventory page by page, to bound the
+// memory for undecoded responses.
 func (r *reader) listIn(ctx context.Context, of resource, namespace string) error {
 	next := ""
 	for {

@@ -28,11 +28,13 @@ const (
 	pageSize = 500
 	// Patience is the time after which a read reports progress.
 	Patience = 2 * time.Second
-	// journalTimeout bounds the read of the journal. After a timeout, the other objects are still read.
+	// journalTimeout bounds the read of the journal. After a timeout, the other objects
+	// are still read.
 	journalTimeout = 5 * time.Second
 )
 
-// Notes about events and objects of the platform that the user may not list. Function describeLeftOut describes the other objects.
+// Notes about events and objects of the platform that the user may not list. Function
+// describeLeftOut describes the other objects.
 const (
 	onlyListed = "%s: only those in namespace %s, as you may not list all"
 	notListed  = "%s: not read, as %s may not list them"
@@ -63,8 +65,8 @@ func (o Options) notRead(of resource) string {
 	return fmt.Sprintf(notListed, of.Resource, cmp.Or(o.User, "you"))
 }
 
-// Configure prepares the access to a cluster for many reads: only the flow control of the API server bounds the rate of requests. agent names the program:
-// "kubectl-ipam/v1.2.3".
+// Configure prepares the access to a cluster for many reads: only the flow control of the
+// API server bounds the rate of requests. agent names the program: "kubectl-ipam/v1.2.3".
 func Configure(config *rest.Config, agent string) *rest.Config {
 	config.QPS = -1
 	config.UserAgent = agent
@@ -108,7 +110,8 @@ func newResource[T any, P interface {
 	}}
 }
 
-// path returns the URL path of the objects of a resource in a namespace; "" means all namespaces.
+// path returns the URL path of the objects of a resource in a namespace; "" means all
+// namespaces.
 func path(gvr schema.GroupVersionResource, namespace string) []string {
 	path := []string{"apis", gvr.Group, gvr.Version}
 	if namespace != "" {
@@ -117,7 +120,8 @@ func path(gvr schema.GroupVersionResource, namespace string) []string {
 	return append(path, gvr.Resource)
 }
 
-// ResourceOf returns the GroupVersionResource with which the package reads a resource of an Inventory; zero for an unknown resource.
+// ResourceOf returns the GroupVersionResource with which the package reads a resource of
+// an Inventory; zero for an unknown resource.
 func ResourceOf(name string) schema.GroupVersionResource {
 	for _, r := range resources {
 		if r.name == name {

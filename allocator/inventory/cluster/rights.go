@@ -14,8 +14,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// May reports whether the user of a client has the right to a verb on an object; for a key without a name, on the objects of the namespace. After an error, May
-// returns false.
+// May reports whether the user of a client has the right to a verb on an object; for a
+// key without a name, on the objects of the namespace. After an error, May returns false.
 func May(ctx context.Context, client *rest.RESTClient, verb string, of inventory.Key) bool {
 	gvr := ResourceOf(of.Resource)
 	body, err := json.Marshal(authorizationv1.SelfSubjectAccessReview{
@@ -32,8 +32,9 @@ func May(ctx context.Context, client *rest.RESTClient, verb string, of inventory
 	return err == nil && json.Unmarshal(raw, &review) == nil && review.Status.Allowed
 }
 
-// isServed reports whether the API server serves a resource. isServed reads the discovery document, which every user may read: for a resource that is not
-// installed, the response to a list depends on the rights of the user.
+// isServed reports whether the API server serves a resource. isServed reads the discovery
+// document, which every user may read: for a resource that is not installed, the response
+// to a list depends on the rights of the user.
 func (o Options) isServed(ctx context.Context, of resource) (bool, error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {

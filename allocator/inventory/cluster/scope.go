@@ -17,7 +17,8 @@ const AllNamespaces = "*"
 //
 //	resource -> namespace, or AllNamespaces
 //
-// The reader may not list a resource that is not in the Scope. A nil Scope contains every watched object.
+// The reader may not list a resource that is not in the Scope. A nil Scope contains every
+// watched object.
 type Scope map[string]string
 
 // Resource is a resource for which a Scope can have a right.
@@ -52,8 +53,8 @@ func (s Scope) key() string {
 	return fmt.Sprint(map[string]string(s)) // sorted by resource
 }
 
-// warnings returns at most two warnings: about watched resources that the reader may list in only one namespace, and about watched resources that the reader
-// may not list.
+// warnings returns at most two warnings: about watched resources that the reader may list
+// in only one namespace, and about watched resources that the reader may not list.
 func (s Scope) warnings(watched []*watched) (list []string) {
 	var some, none []string
 	namespace := ""

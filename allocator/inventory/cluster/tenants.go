@@ -21,14 +21,17 @@ var (
 	resourceProviderConfig = newResource[butlerv1.ProviderConfig]("providerconfigs.butler.butlerlabs.dev", "v1alpha1", false, false)
 )
 
-// TenantFeed watches the TenantClusters and ProviderConfigs, and keeps their current versions.
+// TenantFeed watches the TenantClusters and ProviderConfigs, and keeps their current
+// versions.
 type TenantFeed struct {
 	watched map[string]*watched // resource -> objects, for each resource that the user may list
 	notes   map[string]string   // installed resource -> description of unread objects; "" if the resource is read completely
 }
 
-// WatchTenants watches TenantClusters and ProviderConfigs, if installed, until ctx ends. The two kinds belong to the platform: of the roles of Butler IPAM,
-// only butler-ipam-tenants-viewer contains them. If the user may not list a kind, the feed has a note in place of the objects.
+// WatchTenants watches TenantClusters and ProviderConfigs, if installed, until ctx ends.
+// The two kinds belong to the platform: of the roles of Butler IPAM, only
+// butler-ipam-tenants-viewer contains them. If the user may not list a kind, the feed has
+// a note in place of the objects.
 func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -99,7 +102,8 @@ func ListProviders(ctx context.Context, o Options) (names []string, err error) {
 	return names, err
 }
 
-// Tenant returns the stored objects of a tenant beside its claims, without objects that the reader may not list.
+// Tenant returns the stored objects of a tenant beside its claims, without objects that
+// the reader may not list.
 func (f *TenantFeed) Tenant(scope Scope, namespace, name string) (t inventory.Tenant) {
 	if c := f.find(scope, namespace, name); c != nil {
 		t = inventory.NewTenant(c, f.providers(scope))
@@ -118,7 +122,8 @@ func (f *TenantFeed) Tenant(scope Scope, namespace, name string) (t inventory.Te
 	return t
 }
 
-// note describes the objects of a resource that are not shown to a reader; "" if every object is shown, and for a resource that is not installed.
+// note describes the objects of a resource that are not shown to a reader; "" if every
+// object is shown, and for a resource that is not installed.
 func (f *TenantFeed) note(scope Scope, of resource) string {
 	note, installed := f.notes[of.name]
 	if namespace, some := scope[of.name]; installed && scope != nil {
@@ -132,7 +137,8 @@ func (f *TenantFeed) note(scope Scope, of resource) string {
 	return note
 }
 
-// find returns a TenantCluster; nil if the TenantCluster is not stored, is not read, or is not in the Scope of the reader.
+// find returns a TenantCluster; nil if the TenantCluster is not stored, is not read, or
+// is not in the Scope of the reader.
 func (f *TenantFeed) find(scope Scope, namespace, name string) *butlerv1.TenantCluster {
 	w := f.watched[resourceTenantCluster.name]
 	if w == nil || !scope.contains(inventory.Key{Resource: resourceTenantCluster.name, Namespace: namespace, Name: name}) {

@@ -23,15 +23,19 @@ import (
 )
 
 const (
-	// freshness is the longest use of an inventory while no object changes. The bound is needed because cooldowns end and the journal changes.
+	// freshness is the longest use of an inventory while no object changes. The bound is
+	// needed because cooldowns end and the journal changes.
 	freshness = time.Second
 	// problemLife is the time for which an object with invalid content is reported.
 	problemLife = time.Minute
-	// clustersLife is the time for which the Clusters of Cluster API are not listed again.
+	// clustersLife is the time for which the Clusters of Cluster API are not listed
+	// again.
 	clustersLife = 10 * time.Second
-	// retryMissing is the interval of the attempts to watch a resource that is not installed.
+	// retryMissing is the interval of the attempts to watch a resource that is not
+	// installed.
 	retryMissing = 10 * time.Second
-	// maxScopes bounds the number of inventories kept for reuse: an inventory of 30,000 claims takes about 60 MB.
+	// maxScopes bounds the number of inventories kept for reuse: an inventory of 30,000
+	// claims takes about 60 MB.
 	maxScopes = 4
 )
 
@@ -53,14 +57,16 @@ type Feed struct {
 	leftOut map[string]string // resource that is not watched in all namespaces -> watched namespace; "" if the resource is not watched
 }
 
-// built is an inventory, with the number of changes before the build and the time of the build.
+// built is an inventory, with the number of changes before the build and the time of the
+// build.
 type built struct {
 	*inventory.Inventory
 	changes int64
 	at      time.Time
 }
 
-// watched contains the current versions of the objects of a resource, kept by an informer.
+// watched contains the current versions of the objects of a resource, kept by an
+// informer.
 type watched struct {
 	of       resource
 	informer toolscache.SharedIndexInformer
@@ -74,8 +80,9 @@ type problem struct {
 	err error
 }
 
-// Watch watches the objects that the user of the options may list, until ctx ends. Watch returns when every watched resource has been listed once. Watch also
-// watches resources that are installed later.
+// Watch watches the objects that the user of the options may list, until ctx ends. Watch
+// returns when every watched resource has been listed once. Watch also watches resources
+// that are installed later.
 func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer func() {
@@ -126,7 +133,8 @@ func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	return f, nil
 }
 
-// watchMissing tries to watch resources that are not installed, every retryMissing, until each resource is installed or ctx ends.
+// watchMissing tries to watch resources that are not installed, every retryMissing, until
+// each resource is installed or ctx ends.
 func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 	for len(missing) > 0 {
 		select {
@@ -144,7 +152,8 @@ func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 	}
 }
 
-// current returns the watched resources, pools first, and the warnings about unwatched objects.
+// current returns the watched resources, pools first, and the warnings about unwatched
+// objects.
 func (f *Feed) current() ([]*watched, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,8 +171,9 @@ func timeout(ctx context.Context, after time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// watch watches a resource in all namespaces; if the user lacks the right for all namespaces, in the namespace of the options. installed is false if the API
-// server does not serve the resource.
+// watch watches a resource in all namespaces; if the user lacks the right for all
+// namespaces, in the namespace of the options. installed is false if the API server does
+// not serve the resource.
 func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err error) {
 	if served, err := f.isServed(ctx, of); err != nil || !served {
 		return false, err
@@ -198,7 +208,8 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 	return true, nil
 }
 
-// findScope returns the namespace in which the user may list a resource: "" for all namespaces, otherwise the given namespace.
+// findScope returns the namespace in which the user may list a resource: "" for all
+// namespaces, otherwise the given namespace.
 func findScope(ctx context.Context, client dynamic.Interface, of resource, namespace string) (string, error) {
 	resources := client.Resource(of.GroupVersionResource)
 	_, err := resources.List(ctx, metav1.ListOptions{Limit: 1})
@@ -209,7 +220,8 @@ func findScope(ctx context.Context, client dynamic.Interface, of resource, names
 	return namespace, err
 }
 
-// newWatched returns a watched resource for the objects in a namespace that match a field selector. The caller starts the informer.
+// newWatched returns a watched resource for the objects in a namespace that match a field
+// selector. The caller starts the informer.
 func newWatched(client dynamic.Interface, of resource, namespace, selector string) (*watched, error) {
 	objects := client.Resource(of.GroupVersionResource).Namespace(namespace)
 	w := &watched{of: of}
@@ -234,13 +246,16 @@ func newWatched(client dynamic.Interface, of resource, namespace, selector strin
 	return w, nil
 }
 
-// record records the outcome of a list or watch. The informer repeats a failed call until a call succeeds. The informer does not report a refused connection to
-// its error handler, so the calls themselves record the failure. A resource that is no longer installed has no objects, and an expired version leads to a list.
+// record records the outcome of a list or watch. The informer repeats a failed call until
+// a call succeeds. The informer does not report a refused connection to its error
+// handler, so the calls themselves record the failure. A resource that is no longer
+// installed has no objects, and an expired version leads to a list.
 func (w *watched) record(err error) {
 	w.failing.Store(err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsNotFound(err))
 }
 
-// leaveOut declares that the objects of a resource are watched in only one namespace, or in no namespace ("").
+// leaveOut declares that the objects of a resource are watched in only one namespace, or
+// in no namespace ("").
 func (f *Feed) leaveOut(of resource, namespace string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,8 +270,8 @@ func (f *Feed) warnOfLeftOut() {
 	}
 }
 
-// decode converts an object of a watch to its Go type. An object with invalid content stays unstructured, is recorded as a problem, and is ignored by the
-// inventory.
+// decode converts an object of a watch to its Go type. An object with invalid content
+// stays unstructured, is recorded as a problem, and is ignored by the inventory.
 func (w *watched) decode(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -274,8 +289,9 @@ func (w *watched) decode(o any) (any, error) {
 	return decoded, nil
 }
 
-// Inventory returns the present inventory of the objects that a reader may list, and a warning for each incomplete part. Readers with equal Scopes may get the
-// same inventory. Inventory is not safe for concurrent use.
+// Inventory returns the present inventory of the objects that a reader may list, and a
+// warning for each incomplete part. Readers with equal Scopes may get the same inventory.
+// Inventory is not safe for concurrent use.
 func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory, []string, error) {
 	now, changes := f.Now(), f.changes.Load()
 	watched, warnings := f.current()
@@ -289,7 +305,8 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	}
 	since, _ := f.Outdated()
 	key := scope.key()
-	// The inventory is not built again while the objects are outdated: a page shows the cooldowns of the same time, and does not wait for the journal.
+	// The inventory is not built again while the objects are outdated: a page shows the
+	// cooldowns of the same time, and does not wait for the journal.
 	if last, known := f.built[key]; known && changes == last.changes && (now.Sub(last.at) < freshness || !since.IsZero()) {
 		return last.Inventory, warnings, nil
 	}
@@ -346,7 +363,8 @@ func (f *Feed) addClusters(ctx context.Context, i *inventory.Inventory) error {
 	return nil
 }
 
-// warning returns a text for a reader about an object with invalid content; "" without such an object.
+// warning returns a text for a reader about an object with invalid content; "" without
+// such an object.
 func (w *watched) warning(scope Scope) string {
 	p := w.problem.Load()
 	if p == nil || time.Since(p.at) >= problemLife {
@@ -359,7 +377,8 @@ func (w *watched) warning(scope Scope) string {
 	return text
 }
 
-// readJournal reads the entries of the journal with one GET. If the user may not read the Lease, readJournal makes no further call.
+// readJournal reads the entries of the journal with one GET. If the user may not read the
+// Lease, readJournal makes no further call.
 func (f *Feed) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	if f.leases == nil {
 		return nil, nil

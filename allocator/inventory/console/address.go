@@ -72,7 +72,8 @@ func (r *request) newAddressAnswer(item report.Segment) addressAnswer {
 	return a
 }
 
-// usersOf returns the nodes, machines and Services with an address of a range, from the status of a pool. At most someRows are returned.
+// usersOf returns the nodes, machines and Services with an address of a range, from the
+// status of a pool. At most someRows are returned.
 func usersOf(p *butlerv1.NetworkPool, r allocator.Range) (list []string) {
 	for _, used := range p.Status.InfrastructureAllocations {
 		address, err := allocator.ParseRange(used.IP)

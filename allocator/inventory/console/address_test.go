@@ -12,7 +12,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// The page of a range reports addresses that no pool offers as not offered, and has a claim to copy only for free addresses of a pool.
+// The page of a range reports addresses that no pool offers as not offered, and has a
+// claim to copy only for free addresses of a pool.
 func TestAddress_DividesRunsAtPoolBorders(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	var list report.List[report.Segment]
@@ -32,7 +33,8 @@ func TestAddress_DividesRunsAtPoolBorders(t *testing.T) {
 	}
 }
 
-// The page of an address in cooldown names the claim of the recorded release, but has no command that reads the deleted claim.
+// The page of an address in cooldown names the claim of the recorded release, but has no
+// command that reads the deleted claim.
 func TestAddress_NamesReleaserOfCooldown(t *testing.T) {
 	page := mustGet(t, handlerOf(newInventory(t, objects())), "/address?address=10.40.0.20")
 	if !strings.Contains(page, "<dt>Released by</dt><dd>IPAllocation ns/gone</dd>") || strings.Contains(page, "kubectl get") {

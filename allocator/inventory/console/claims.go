@@ -92,7 +92,8 @@ func (r *request) selectClaims(f filter) (items []report.Claim) {
 	return items
 }
 
-// claimRows returns the rows of a table of claims, with a column for the routing domain if the claims have several.
+// claimRows returns the rows of a table of claims, with a column for the routing domain
+// if the claims have several.
 func claimRows(items []report.Claim) (rows []claimRow) {
 	several := slices.ContainsFunc(items, func(c report.Claim) bool { return c.RoutingDomain != items[0].RoutingDomain })
 	for _, c := range items {

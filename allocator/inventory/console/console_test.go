@@ -182,7 +182,8 @@ func compareGolden(t *testing.T, h http.Handler, file, target string) {
 	}
 }
 
-// The look of the square of an address corresponds to the state of the address in the inventory.
+// The look of the square of an address corresponds to the state of the address in the
+// inventory.
 func TestSquares_EqualTheInventory(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 20 {
@@ -216,8 +217,9 @@ func TestSquares_EqualTheInventory(t *testing.T) {
 	}
 }
 
-// The page of a pool, the JSON of the page and kubectl ipam map count the offered addresses of a network. Addresses that the pool does not offer are not
-// counted, even if they are reserved or owned.
+// The page of a pool, the JSON of the page and kubectl ipam map count the offered
+// addresses of a network. Addresses that the pool does not offer are not counted, even if
+// they are reserved or owned.
 func TestPool_CountsTheOfferedAddresses(t *testing.T) {
 	all := objects()
 	vlan := all[0].(*butlerv1.NetworkPool)
@@ -259,7 +261,8 @@ func TestPool_CountsTheOfferedAddresses(t *testing.T) {
 	}
 }
 
-// The link of a square of several addresses leads to a part of the map that contains the addresses of the square.
+// The link of a square of several addresses leads to a part of the map that contains the
+// addresses of the square.
 func TestSquares_Zoom(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	for target, want := range map[string]struct {
@@ -331,7 +334,8 @@ func TestPool_ShowsPartsThatAreNotOffered(t *testing.T) {
 	}
 }
 
-// Each link of a page leads to a page that the console serves. No page contains elements that the Content-Security-Policy forbids.
+// Each link of a page leads to a page that the console serves. No page contains elements
+// that the Content-Security-Policy forbids.
 func TestPages_LinksLeadToPages(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	seen := map[string]bool{"/": true}
@@ -605,7 +609,8 @@ func TestLocalGate(t *testing.T) {
 	}
 }
 
-// BenchmarkPool serves the page of a pool with 10,000 claims and builds a new inventory for each page.
+// BenchmarkPool serves the page of a pool with 10,000 claims and builds a new inventory
+// for each page.
 func BenchmarkPool(b *testing.B) {
 	all := []metav1.Object{networkPool("pool", "10.0.0.0/16", "")}
 	for n := range 10_000 {
@@ -632,7 +637,8 @@ func BenchmarkPool(b *testing.B) {
 	}
 }
 
-// The pages of a pool with several networks start at the first network, and link the others.
+// The pages of a pool with several networks start at the first network, and link the
+// others.
 func TestPool_SeveralNetworks(t *testing.T) {
 	i := inventory.New(now, nil)
 	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: named("", "edge"), Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"203.0.113.0/24", "2001:db8:200::/120", "10.1.0.0/24"}}})
@@ -661,7 +667,8 @@ func TestPools_RoundsAsTheManager(t *testing.T) {
 	}
 }
 
-// A note about overlapping pools names each pool with its namespace, and with its kind if the kinds differ.
+// A note about overlapping pools names each pool with its namespace, and with its kind if
+// the kinds differ.
 func TestPools_NotesNameOtherPools(t *testing.T) {
 	i := inventory.New(now, nil)
 	other := networkPool("small", "10.40.0.0/28", "")

@@ -1,4 +1,5 @@
-// Package console serves web pages about pools, claims and addresses: HTML with SVG for persons, JSON and CSV for programs.
+// Package console serves web pages about pools, claims and addresses: HTML with SVG for
+// persons, JSON and CSV for programs.
 //
 //	path      content                                     formats      values of the query
 //	/pools    list of pools                               .json
@@ -11,12 +12,15 @@
 //	/health   defects, with remedies                      .json        area, page
 //	/search   results for an address, a network, a name                q
 //
-// Package report defines the JSON types. The pages need no script and no inline style, and write nothing. The caller of New provides the inventory.
+// Package report defines the JSON types. The pages need no script and no inline style,
+// and write nothing. The caller of New provides the inventory.
 //
-// On every page, the value refresh is the number of seconds after which the browser loads the page again. A page denies a value that it does not know.
+// On every page, the value refresh is the number of seconds after which the browser loads
+// the page again. A page denies a value that it does not know.
 //
-// If the data is not current, for example because the API server cannot be reached, each page shows since when, and JSON has the field notCurrentSince.
+// If the data is not current, for example because the API server cannot be reached, each
+// page shows since when, and JSON has the field notCurrentSince.
 //
-// A map has at most 2,048 squares. A square is an address or a network. The range list has the content of the map in words, for screen readers and the
-// keyboard.
+// A map has at most 2,048 squares. A square is an address or a network. The range list
+// has the content of the map in words, for screen readers and the keyboard.
 package console

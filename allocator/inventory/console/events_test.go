@@ -56,7 +56,8 @@ func TestPool_Events(t *testing.T) {
 	}
 }
 
-// NewEvent reads the count and the last time from the fields that client-go, events.k8s.io and event series use.
+// NewEvent reads the count and the last time from the fields that client-go,
+// events.k8s.io and event series use.
 func TestNewEvent(t *testing.T) {
 	at := func(minutes int) time.Time { return now.Add(time.Duration(minutes) * time.Minute) }
 	created := metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}

@@ -10,10 +10,12 @@ import (
 	"sync"
 )
 
-// LocalGate admits the browser of one person to a handler on a loopback address. URL returns an address with a token. The gate accepts the token once, in
-// exchange for a cookie.
+// LocalGate admits the browser of one person to a handler on a loopback address. URL
+// returns an address with a token. The gate accepts the token once, in exchange for a
+// cookie.
 //
-// A request must have the gate's host and port in the header Host. Otherwise another site could send requests through a DNS name that resolves to this machine.
+// A request must have the gate's host and port in the header Host. Otherwise another site
+// could send requests through a DNS name that resolves to this machine.
 type LocalGate struct {
 	handler http.Handler
 	address netip.AddrPort

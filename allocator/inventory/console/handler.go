@@ -24,10 +24,12 @@ import (
 )
 
 const (
-	// maxQuery bounds the query of a request, and maxValue each value in the query, in bytes.
+	// maxQuery bounds the query of a request, and maxValue each value in the query, in
+	// bytes.
 	maxQuery = 4096
 	maxValue = 2048
-	// refreshName is the name of the value with the seconds between refreshes. minRefresh limits the cost of a page that stays open.
+	// refreshName is the name of the value with the seconds between refreshes. minRefresh
+	// limits the cost of a page that stays open.
 	refreshName = "refresh"
 	minRefresh  = 5
 	maxRefresh  = 300
@@ -41,14 +43,19 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": li
 
 // Options are the sources of the data that a console shows.
 type Options struct {
-	// View returns the data for a request. The console calls View once for each request, not concurrently, and uses the view until the next call.
+	// View returns the data for a request. The console calls View once for each request,
+	// not concurrently, and uses the view until the next call.
 	View func(context.Context) (View, error)
-	// Health reads the objects that a check needs in addition to the inventory, and returns a function that checks an inventory. With nil, the console checks
-	// only the inventory. The console may call Health concurrently: other pages do not wait for the reads.
+	// Health reads the objects that a check needs in addition to the inventory, and
+	// returns a function that checks an inventory. With nil, the console checks only the
+	// inventory. The console may call Health concurrently: other pages do not wait for
+	// the reads.
 	Health func(context.Context) (func(*inventory.Inventory) health.Report, error)
-	// Events returns the events about a pool, the newest first, and a note about events that are not read. With nil, pages have no events.
+	// Events returns the events about a pool, the newest first, and a note about events
+	// that are not read. With nil, pages have no events.
 	Events func(context.Context, *inventory.Pool) (list []inventory.Event, note string)
-	// Tenant returns the stored objects of a tenant, except its claims. With nil, pages show only the claims.
+	// Tenant returns the stored objects of a tenant, except its claims. With nil, pages
+	// show only the claims.
 	Tenant  func(ctx context.Context, namespace, name string) inventory.Tenant
 	Now     func() time.Time
 	Version string // version of the program
@@ -58,12 +65,14 @@ type Options struct {
 type View struct {
 	Inventory *inventory.Inventory
 	Warnings  []string // objects that the inventory lacks, and why
-	// Current is the time until which the inventory is current, and Cause the reason why the inventory is not current now: "the API server cannot be reached".
-	// A zero time means that the inventory is current now.
+	// Current is the time until which the inventory is current, and Cause the reason why
+	// the inventory is not current now: "the API server cannot be reached". A zero time
+	// means that the inventory is current now.
 	Current time.Time
 	Cause   string
-	// Namespace is the namespace of the resources that the reader may not list in all namespaces. With ChooseNamespace, the pages have a form for the
-	// namespace, which sends the value "namespace" in the query.
+	// Namespace is the namespace of the resources that the reader may not list in all
+	// namespaces. With ChooseNamespace, the pages have a form for the namespace, which
+	// sends the value "namespace" in the query.
 	Namespace       string
 	ChooseNamespace bool
 }
@@ -74,7 +83,8 @@ type console struct {
 	mu sync.Mutex // held while a request uses the inventory
 }
 
-// New returns the handler of the pages. The handler shows the whole inventory to every caller: put a gate before the handler.
+// New returns the handler of the pages. The handler shows the whole inventory to every
+// caller: put a gate before the handler.
 func New(o Options) http.Handler {
 	c := &console{Options: o}
 	mux := http.NewServeMux()
@@ -108,7 +118,8 @@ func New(o Options) http.Handler {
 	})
 }
 
-// Protect sets the headers that forbid the browser to run scripts, embed the page in a frame, cache the page, and send the address of the page to other sites.
+// Protect sets the headers that forbid the browser to run scripts, embed the page in a
+// frame, cache the page, and send the address of the page to other sites.
 func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -137,16 +148,19 @@ const (
 	formatCSV  format = "csv"
 )
 
-// parameters maps a page to the values that a query of the page may have, in addition to commonParameters.
+// parameters maps a page to the values that a query of the page may have, in addition to
+// commonParameters.
 var parameters = map[string][]string{
 	"/pools": {}, "/pool": {"in", "page", "pool"}, "/plan": {"cidr", "pool", "ranges", "reserve", "unreserve"}, "/fit": {"count", "loadbalancer", "nodes", "pool"},
 	"/address": {"address"}, "/tenant": {"page", "tenant"}, "/claims": {"kind", "page", "pool", "state", "tenant"}, "/health": {"area", "page"}, "/search": {"q"},
 }
 
-// commonParameters are the values that the query of every page may have. The gate of the console in the cluster reads the namespace.
+// commonParameters are the values that the query of every page may have. The gate of the
+// console in the cluster reads the namespace.
 var commonParameters = []string{"namespace", refreshName}
 
-// checkParameters returns an error for a value that the page of a path does not know. Reason: a page that ignores an unknown filter shows wrong rows.
+// checkParameters returns an error for a value that the page of a path does not know.
+// Reason: a page that ignores an unknown filter shows wrong rows.
 func checkParameters(path string, query url.Values) error {
 	page := path
 	for _, f := range []format{formatJSON, formatCSV} {
@@ -171,7 +185,8 @@ func checkParameters(path string, query url.Values) error {
 // page computes the answer to a request.
 type page func(*request) (*answer, error)
 
-// preparation reads the data that a page needs in addition to the inventory. Other requests use the inventory meanwhile.
+// preparation reads the data that a page needs in addition to the inventory. Other
+// requests use the inventory meanwhile.
 type preparation func(context.Context) page
 
 // ready returns the preparation of a page that needs only the inventory.
@@ -258,8 +273,8 @@ func (c *console) serve(prepare preparation, f format) http.Handler {
 	})
 }
 
-// answer computes the answer to a request. The answer contains no reference to the inventory, because the next request may use the inventory while the answer
-// is written.
+// answer computes the answer to a request. The answer contains no reference to the
+// inventory, because the next request may use the inventory while the answer is written.
 func (c *console) answer(r *http.Request, prepare preparation, f format) (*answer, layout, error) {
 	l := layout{Version: c.Version}
 	query, err := parseQuery(r.URL.RawQuery)
@@ -385,7 +400,8 @@ func withQuery(path, query string) string {
 	return path + "?" + query
 }
 
-// link returns the address of a page with a query. pairs are names and values in turn; names with empty values are left out.
+// link returns the address of a page with a query. pairs are names and values in turn;
+// names with empty values are left out.
 func link(path string, pairs ...any) string {
 	query := url.Values{}
 	for n := 0; n+1 < len(pairs); n += 2 {

@@ -31,7 +31,8 @@ type findingRow struct {
 	Objects []crumb // objects that the finding concerns
 }
 
-// prepareHealth reads the data that a check needs in addition to the inventory. The reads may take seconds, so prepareHealth does not hold the lock.
+// prepareHealth reads the data that a check needs in addition to the inventory. The reads
+// may take seconds, so prepareHealth does not hold the lock.
 func (c *console) prepareHealth(ctx context.Context) page {
 	why := "kubectl ipam check looks at them"
 	var check func(*inventory.Inventory) health.Report
@@ -96,7 +97,8 @@ func (r *request) health(h health.Report) (*answer, error) {
 	return &answer{template: "health.html", title: "Health", data: page, also: []format{formatJSON}, document: report.NewHealth(h)}, nil
 }
 
-// orderOf returns the sort key of a finding: errors precede warnings, because a long list has several pages.
+// orderOf returns the sort key of a finding: errors precede warnings, because a long list
+// has several pages.
 func orderOf(f health.Finding) int {
 	if f.Severity == health.SeverityError {
 		return 0
@@ -104,7 +106,8 @@ func orderOf(f health.Finding) int {
 	return 1
 }
 
-// linkOf returns the address of the page about a pool, a claim or an address object; "" if the inventory lacks the object.
+// linkOf returns the address of the page about a pool, a claim or an address object; ""
+// if the inventory lacks the object.
 func (r *request) linkOf(k inventory.Key) string {
 	if p := r.Pool(k); p != nil {
 		return link("/pool", "pool", poolName(p))
@@ -115,8 +118,8 @@ func (r *request) linkOf(k inventory.Key) string {
 	return ""
 }
 
-// linkOfClaim returns the address of the page about the first range of a claim; for a claim without addresses, the page of claims with a filter that selects
-// the claim.
+// linkOfClaim returns the address of the page about the first range of a claim; for a
+// claim without addresses, the page of claims with a filter that selects the claim.
 func linkOfClaim(c *inventory.Claim) string {
 	switch {
 	case len(c.Ranges) > 0:
@@ -130,7 +133,8 @@ func linkOfClaim(c *inventory.Claim) string {
 // addressCharacters matches words that consist of the characters of addresses.
 var addressCharacters = regexp.MustCompile(`[0-9A-Fa-f.:]+`)
 
-// linkAddresses divides a text into pieces. An address becomes a piece with a link; a network does not.
+// linkAddresses divides a text into pieces. An address becomes a piece with a link; a
+// network does not.
 func linkAddresses(text string) (pieces []crumb) {
 	end := 0 // end of the last piece
 	for _, at := range addressCharacters.FindAllStringIndex(text, -1) {

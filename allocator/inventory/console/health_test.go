@@ -49,7 +49,8 @@ func TestHealth_Golden(t *testing.T) {
 	compareGolden(t, h, "health-none.html", "/health?area=capacity")
 }
 
-// If Health is nil or fails, the page shows the findings of the inventory, and lists the rest as not checked.
+// If Health is nil or fails, the page shows the findings of the inventory, and lists the
+// rest as not checked.
 func TestHealth_WithoutInstallation(t *testing.T) {
 	for name, test := range map[string]struct {
 		health func(context.Context) (func(*inventory.Inventory) health.Report, error)

@@ -12,7 +12,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// No format of a page contains a character that a terminal or a browser obeys; JSON has the text of the author, and no cell of CSV is a formula.
+// No format of a page contains a character that a terminal or a browser obeys; JSON has
+// the text of the author, and no cell of CSV is a formula.
 func TestPages_HostileTexts(t *testing.T) {
 	const evil = "=x\x1b]0;owned\x07\r\u202e\u009b2J<b>"
 	pool := networkPool("vlan40", "10.40.0.0/26", "", "10.40.0.0/29")

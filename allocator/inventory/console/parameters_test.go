@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A page denies a parameter that it does not know, and a filter that names no pool. The message names the parameter and the permitted ones.
+// A page denies a parameter that it does not know, and a filter that names no pool. The
+// message names the parameter and the permitted ones.
 func TestPages_DenyUnknownParameters(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	for target, test := range map[string]struct {

@@ -91,8 +91,9 @@ func pageOf[T any](r *request, items []T, path string, pairs ...any) ([]T, pager
 	return items[min(len(items), (p.Page-1)*pageRows):min(len(items), p.Page*pageRows)], p, nil
 }
 
-// networkOf returns a network of a pool, see inventory.Pool.Networks, and the part of the network that the query selects. The pool may offer nothing of the part. The
-// networks are not valid if the pool offers no addresses.
+// networkOf returns a network of a pool, see inventory.Pool.Networks, and the part of the
+// network that the query selects. The pool may offer nothing of the part. The networks
+// are not valid if the pool offers no addresses.
 func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err error) {
 	all := p.Networks()
 	if len(all) == 0 {
@@ -119,8 +120,9 @@ func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err e
 	return top, network, badRequest("in=%.100s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.NetworkTexts(p.Ranges), 3))
 }
 
-// startOf returns the network on the page of a pool without the value "in". For IPv4 this is the network of the pool; for IPv6 the part at which a map starts,
-// but at least a row of the map.
+// startOf returns the network on the page of a pool without the value "in". For IPv4 this
+// is the network of the pool; for IPv6 the part at which a map starts, but at least a row
+// of the map.
 func (r *request) startOf(p *inventory.Pool, top netip.Prefix) netip.Prefix {
 	if top.Addr().Is4() {
 		return top

@@ -11,7 +11,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// maxCounted bounds the sets of ranges that a page counts if the reader did not ask for the count: the time grows with the number of sets.
+// maxCounted bounds the sets of ranges that a page counts if the reader did not ask for
+// the count: the time grows with the number of sets.
 const maxCounted = 2000
 
 // rowBands bounds the bands of a row on the page of pools.
@@ -48,8 +49,9 @@ func (r *request) pools() (*answer, error) {
 	return &answer{template: "pools.html", title: "Pools", data: rows, also: []format{formatJSON}, document: report.NewList(report.KindPoolList, items)}, nil
 }
 
-// usedText returns the allocated share of a pool in percent. For a pool of more than 2^32 addresses usedText returns the number of allocated addresses, because
-// the share would always be 0 %.
+// usedText returns the allocated share of a pool in percent. For a pool of more than 2^32
+// addresses usedText returns the number of allocated addresses, because the share would
+// always be 0 %.
 func usedText(p report.Pool) string {
 	switch {
 	case p.Size == 0:
@@ -60,7 +62,8 @@ func usedText(p report.Pool) string {
 	return fmt.Sprintf("%d %% allocated", p.Percent)
 }
 
-// fitsText returns how many more tenants of the default size fit into a pool; "" for a pool without a default.
+// fitsText returns how many more tenants of the default size fit into a pool; "" for a
+// pool without a default.
 func (r *request) fitsText(p *inventory.Pool) string {
 	pool, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
@@ -73,7 +76,8 @@ func (r *request) fitsText(p *inventory.Pool) string {
 	return fitsText(r.Free(p, 1), sizes)
 }
 
-// fitsText returns how many sets of ranges fit into free addresses. Above maxCounted, the text is an upper bound.
+// fitsText returns how many sets of ranges fit into free addresses. Above maxCounted, the
+// text is an upper bound.
 func fitsText(free []allocator.Range, sizes []int64) string {
 	perSet := int64(0)
 	for _, size := range sizes {

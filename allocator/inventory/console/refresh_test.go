@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A page refreshes if its address contains the value refresh, also after an error. Links to other pages do not contain the value.
+// A page refreshes if its address contains the value refresh, also after an error. Links
+// to other pages do not contain the value.
 func TestRefresh(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	hrefs := regexp.MustCompile(`href="([^"]*)"`)

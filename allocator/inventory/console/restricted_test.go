@@ -31,7 +31,8 @@ func keyOf(t *testing.T, o metav1.Object) inventory.Key {
 	return inventory.Key{}
 }
 
-// A reader who may list only some objects sees the numbers and states that every reader sees, and on no page the name of a hidden object.
+// A reader who may list only some objects sees the numbers and states that every reader
+// sees, and on no page the name of a hidden object.
 func TestPages_OfRestrictedReader(t *testing.T) {
 	all := objects()
 	full := inventory.New(now, nil)
@@ -82,7 +83,8 @@ func TestPages_OfRestrictedReader(t *testing.T) {
 	}
 }
 
-// indexWord returns the index of a word in a text, or -1. A regular expression takes ten times as long.
+// indexWord returns the index of a word in a text, or -1. A regular expression takes ten
+// times as long.
 func indexWord(text, word string) int {
 	isLetter := func(at int) bool {
 		return at >= 0 && at < len(text) && ('a' <= text[at] && text[at] <= 'z' || text[at] == '-')
@@ -110,7 +112,8 @@ func statesOf(i *inventory.Inventory, p *inventory.Pool) (list []string) {
 	return list
 }
 
-// crawl returns the first pages that links lead to, with the JSON of some pages, the plans and the fits of pools.
+// crawl returns the first pages that links lead to, with the JSON of some pages, the
+// plans and the fits of pools.
 func crawl(t *testing.T, h http.Handler, most int) (pages []string) {
 	t.Helper()
 	queue := []string{"/pools", "/claims", "/pools.json", "/claims.json", "/address.json?address=10.40.0.0/26", "/search?q=a", "/search?q=e", "/plan?reserve=10.40.0.8/29&" + vlan40, "/plan.json?cidr=10.0.0.0/9&pool=NetworkPool/ns/corp"}
@@ -132,7 +135,8 @@ func crawl(t *testing.T, h http.Handler, most int) (pages []string) {
 	return pages
 }
 
-// If the reader may not list a claim, its addresses are owned by an object without a name.
+// If the reader may not list a claim, its addresses are owned by an object without a
+// name.
 func TestAddress_OfHiddenClaim(t *testing.T) {
 	i := inventory.NewRestricted(now, func(k inventory.Key) bool { return k.Name == "vlan40" })
 	for _, o := range objects() {

@@ -20,7 +20,8 @@ type searchPage struct {
 	Others int // number of results beyond pageRows, not on the page
 }
 
-// search serves the page with the results for an address, a network, or the name of a tenant, pool or claim. A single result redirects to its page.
+// search serves the page with the results for an address, a network, or the name of a
+// tenant, pool or claim. A single result redirects to its page.
 func (r *request) search() (*answer, error) {
 	text := r.value("q")
 	if text == "" {

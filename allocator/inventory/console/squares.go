@@ -17,7 +17,8 @@ const (
 	pitch      = 13 // distance between the left edges of two squares, in pixels
 	side       = 11 // width of a square, in pixels
 	letter     = 7  // width of a letter of a label, in pixels
-	// The band on the page of a pool has at most 1<<bandBits parts, a band on the page of pools 1<<rowBandBits.
+	// The band on the page of a pool has at most 1<<bandBits parts, a band on the page of
+	// pools 1<<rowBandBits.
 	bandBits, rowBandBits = 10, 8
 )
 
@@ -27,7 +28,8 @@ type look struct {
 	Pattern        string // reference to a pattern; "" for a plain colour
 }
 
-// looks lists the look of each sign, in the order of a legend. Patterns distinguish signs for readers who do not see the colours.
+// looks lists the look of each sign, in the order of a legend. Patterns distinguish signs
+// for readers who do not see the colours.
 var looks = func() (list []look) {
 	classes := map[inventory.Sign]string{
 		inventory.SignFree: "free", inventory.SignNodes: "nodes", inventory.SignLoadBalancer: "loadbalancer", inventory.SignVIP: "vip", inventory.SignMachine: "machine", inventory.SignOther: "other",
@@ -54,7 +56,8 @@ func lookOf(s inventory.Sign) look {
 	return look{Class: "outside"}
 }
 
-// run is a range of addresses with one state. A run is inside or outside the ranges that a pool offers.
+// run is a range of addresses with one state. A run is inside or outside the ranges that
+// a pool offers.
 type run struct {
 	report.Segment
 	look
@@ -117,7 +120,8 @@ type squares struct {
 	Count         int
 }
 
-// depthOf returns the binary logarithm of the number of squares of a network, at most most.
+// depthOf returns the binary logarithm of the number of squares of a network, at most
+// most.
 func depthOf(network netip.Prefix, most int) int {
 	return min(most, network.Addr().BitLen()-network.Bits())
 }
@@ -135,7 +139,8 @@ func part(network netip.Prefix, depth, n int) netip.Prefix {
 	return netip.PrefixFrom(first, bits)
 }
 
-// zoomed returns the network of the page to which a square links: the network of the square, but at least a row of addresses.
+// zoomed returns the network of the page to which a square links: the network of the
+// square, but at least a row of addresses.
 func zoomed(square netip.Prefix) netip.Prefix {
 	wider, err := square.Addr().Prefix(min(square.Bits(), square.Addr().BitLen()-rowBits))
 	if err != nil {
@@ -208,7 +213,8 @@ type stripe struct {
 	Title    string
 }
 
-// band shows a network as one line. The width of a stripe is proportional to the number of addresses.
+// band shows a network as one line. The width of a stripe is proportional to the number
+// of addresses.
 type band struct {
 	Width   int
 	Stripes []stripe
@@ -241,7 +247,8 @@ type crumb struct {
 	Present    bool
 }
 
-// crumbsOf returns the path from the network of a pool to a network inside, with the steps of the links of the maps.
+// crumbsOf returns the path from the network of a pool to a network inside, with the
+// steps of the links of the maps.
 func crumbsOf(p *inventory.Pool, top, network netip.Prefix) (list []crumb) {
 	add := func(n netip.Prefix) {
 		list = append(list, crumb{n.String(), link("/pool", "pool", poolName(p), "in", n), n == network})

@@ -17,7 +17,8 @@ type tenantPage struct {
 	Facts   []string
 	IsKnown bool                            // the TenantCluster was read
 	Shown   short[report.LoadBalancerRange] // for a tenant of the platform
-	// SeveralDomains reports whether the load balancer ranges are in several routing domains.
+	// SeveralDomains reports whether the load balancer ranges are in several routing
+	// domains.
 	SeveralDomains bool
 	Rows           []claimRow
 	Pages          pager

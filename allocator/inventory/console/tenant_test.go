@@ -23,7 +23,8 @@ func tenantHandler(i *inventory.Inventory, tenant func(context.Context, string, 
 	})
 }
 
-// The page of a tenant of the platform shows quota, growth, conditions, and the ranges of the load balancers.
+// The page of a tenant of the platform shows quota, growth, conditions, and the ranges of
+// the load balancers.
 func TestTenant_Golden(t *testing.T) {
 	growth := allocation("vlan40", "web-lb-2", "web", "10.40.0.24", "10.40.0.25", butlerv1.TypeLoadBalancer)
 	growth.Labels = map[string]string{butlerv1.LabelAllocationRole: butlerv1.RoleGrowth}
@@ -51,7 +52,8 @@ func TestTenant_Golden(t *testing.T) {
 	compareGolden(t, h, "tenant-platform.json", "/tenant.json?tenant=team-1/web")
 }
 
-// A TenantCluster without claims has a page, which shows why the tenant has no claims. The page has a line about objects that are not read.
+// A TenantCluster without claims has a page, which shows why the tenant has no claims.
+// The page has a line about objects that are not read.
 func TestTenant_WithoutClaims(t *testing.T) {
 	stored := inventory.Tenant{NotRead: []string{"tenantclusters: not read, as you may not list them"}}
 	h := tenantHandler(newInventory(t, objects()), func(context.Context, string, string) inventory.Tenant { return stored })
@@ -73,7 +75,8 @@ func TestTenant_WithoutClaims(t *testing.T) {
 	}
 }
 
-// Equal addresses in two routing domains are different addresses of a tenant, and the tables of the page name the routing domains.
+// Equal addresses in two routing domains are different addresses of a tenant, and the
+// tables of the page name the routing domains.
 func TestTenant_SeveralRoutingDomains(t *testing.T) {
 	i := inventory.New(now, nil)
 	for _, domain := range []string{"", "red"} {
@@ -106,7 +109,8 @@ func TestTenant_SeveralRoutingDomains(t *testing.T) {
 	}
 }
 
-// A tenant that has released all addresses has a page, to which the recorded releases link.
+// A tenant that has released all addresses has a page, to which the recorded releases
+// link.
 func TestTenant_WithoutAddresses(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	const link = `<a href="/tenant?tenant=team-1%2Fold">`

@@ -124,7 +124,8 @@ func (r *request) fit() (*answer, error) {
 	return &answer{template: "fit.html", title: "Fit: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: page.Fit}, nil
 }
 
-// capitalized returns a text with a capital first letter, for the beginning of a sentence.
+// capitalized returns a text with a capital first letter, for the beginning of a
+// sentence.
 func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // texts splits a list at commas and blanks.

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The page of a change that breaks a rule, or that changes nothing, has only the rule or this fact, and no owner that would leave the pool.
+// The page of a change that breaks a rule, or that changes nothing, has only the rule or
+// this fact, and no owner that would leave the pool.
 func TestPlan_WithoutEffect(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	for name, test := range map[string]struct {

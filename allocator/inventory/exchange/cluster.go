@@ -15,7 +15,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// compareWithCluster returns the items that the cluster lacks. An item in conflict with the cluster is not returned.
+// compareWithCluster returns the items that the cluster lacks. An item in conflict with
+// the cluster is not returned.
 func (pl *planner) compareWithCluster(items []*item) (missing []*item) {
 	var ranges []allocator.Range
 	for _, it := range items {
@@ -43,7 +44,8 @@ func (pl *planner) compareWithCluster(items []*item) (missing []*item) {
 	return missing
 }
 
-// split returns a copy of the item for each range. An item that is a claim with several ranges is returned as a whole.
+// split returns a copy of the item for each range. An item that is a claim with several
+// ranges is returned as a whole.
 func (it *item) split(ranges []allocator.Range) (items []*item) {
 	if len(it.ranges) > 1 || slices.Equal(ranges, it.ranges) {
 		return []*item{it}
@@ -112,7 +114,8 @@ func (c *comparison) compare(it *item) (rest []allocator.Range) {
 	return rest
 }
 
-// compareUnnamed returns the ranges of an IPAllocation that no stored IPAllocation of the tenant owns, and records conflicts.
+// compareUnnamed returns the ranges of an IPAllocation that no stored IPAllocation of the
+// tenant owns, and records conflicts.
 func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 	var owned []allocator.Range
 	for _, g := range c.in(it.ranges[0]) {
@@ -136,11 +139,13 @@ func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 	return rest
 }
 
-// checkSegments records a conflict for each segment of ranges that makes the import of the item impossible. A segment is no conflict in these cases:
+// checkSegments records a conflict for each segment of ranges that makes the import of
+// the item impossible. A segment is no conflict in these cases:
 //
 //   - the segment is free
 //   - the claim with the key own is the owner
-//   - the item is a preAllocation for the owner, or the segment is preallocated to the claim that the item becomes
+//   - the item is a preAllocation for the owner, or the segment is preallocated to the
+//     claim that the item becomes
 //   - the item is a reservation, and the segment is reserved, in cooldown or moved
 //   - the segment is granted to the claim that the item becomes
 //
@@ -185,7 +190,8 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 	return nil
 }
 
-// isOwnGrant reports whether a range is granted to the claim that an item becomes. An earlier import whose create failed leaves such a grant.
+// isOwnGrant reports whether a range is granted to the claim that an item becomes. An
+// earlier import whose create failed leaves such a grant.
 func (c *comparison) isOwnGrant(it *item, r allocator.Range) bool {
 	if isReservation(it.kind) {
 		return false
@@ -249,7 +255,8 @@ func addressText(a metal3v1.IP) string {
 	return parsed.String()
 }
 
-// isPreAllocated reports whether spec.preAllocations of the pool contains the name or the address of an item. It records a conflict in these cases:
+// isPreAllocated reports whether spec.preAllocations of the pool contains the name or the
+// address of an item. It records a conflict in these cases:
 //
 //   - the name has another address
 //   - the address has another name, and the file contains a name for the address
@@ -290,7 +297,8 @@ func describeClaim(c *inventory.Claim) string {
 	return rangesText(c.Ranges) + describeOwner(c)
 }
 
-// describeOwner returns the tenant of a stored claim and whether the claim is being deleted, for messages.
+// describeOwner returns the tenant of a stored claim and whether the claim is being
+// deleted, for messages.
 func describeOwner(c *inventory.Claim) (text string) {
 	if c.Tenant != "" {
 		text = " for " + c.Tenant

@@ -36,7 +36,8 @@ var (
 	proxyIPPool = novaedge.ProxyIPPoolKey("edge")
 )
 
-// testdata contains a file of each format, written by hand from the documentation of the tool.
+// testdata contains a file of each format, written by hand from the documentation of the
+// tool.
 //
 //go:embed testdata
 var testdata embed.FS
@@ -145,7 +146,8 @@ func describe(p *exchange.Plan) (lines []string) {
 	return lines
 }
 
-// Every format is read, with its peculiarities: byte order mark, separators, CRLF, quoted cells, line breaks in cells, UTF-16, several tables in a file.
+// Every format is read, with its peculiarities: byte order mark, separators, CRLF, quoted
+// cells, line breaks in cells, UTF-16, several tables in a file.
 func TestNewPlan_Formats(t *testing.T) {
 	cases := map[string]struct {
 		file string
@@ -226,8 +228,8 @@ func TestNewPlan_Formats(t *testing.T) {
 	}
 }
 
-// NewPlan returns an error for options that are invalid, and for rows whose tenant, type or kind the options do not resolve. The error names row, value and
-// remedy.
+// NewPlan returns an error for options that are invalid, and for rows whose tenant, type
+// or kind the options do not resolve. The error names row, value and remedy.
 func TestNewPlan_Faults(t *testing.T) {
 	cases := map[string]struct {
 		text string
@@ -477,7 +479,8 @@ func TestNewPlan_SkipOutside(t *testing.T) {
 	}
 }
 
-// A plan reserves at most 256 networks, and no reserved network crosses the border of a range of the pool.
+// A plan reserves at most 256 networks, and no reserved network crosses the border of a
+// range of the pool.
 func TestNewPlan_ReservedNetworks(t *testing.T) {
 	i := newInventory(newNetworkPool(func(s *butlerv1.NetworkPoolSpec) {
 		s.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.40.0.16", End: "10.40.7.255"}}}
@@ -514,8 +517,9 @@ func apply(i *inventory.Inventory, p *exchange.Plan, version int) {
 	}
 }
 
-// A plan has conflicts exactly if the rows and the stored objects contain an address with two owners; the test compares address by address. After a plan
-// without conflicts is written, a second import of the file changes nothing.
+// A plan has conflicts exactly if the rows and the stored objects contain an address with
+// two owners; the test compares address by address. After a plan without conflicts is
+// written, a second import of the file changes nothing.
 func TestNewPlan_EqualsComparisonByAddress(t *testing.T) {
 	const seeds = 3000
 	withConflicts, written := 0, 0
@@ -596,7 +600,8 @@ func TestNewPlan_EqualsComparisonByAddress(t *testing.T) {
 	}
 }
 
-// An exported pool, imported into an inventory that contains only the pool, is exported again as equal bytes, in CSV and in YAML.
+// An exported pool, imported into an inventory that contains only the pool, is exported
+// again as equal bytes, in CSV and in YAML.
 func TestExport_RoundTrip(t *testing.T) {
 	texts := []string{"", "plain", " blanks ", "comma, \"quotes\" and ; semicolons", "two\nlines", "tab\t", "Zürich ✓", "=1+1", "- a: b", "'=1+1", "@x", "-5", "\x1b[31mred", "=\"x\"", "# no comment", "line\u2028separator", "x\u202810.40.3.1", "nul\x00", "=" + strings.Repeat("y", 1020), "\"=\"x\"\n=\"y\""}
 	for seed := range uint64(300) {
@@ -674,8 +679,8 @@ func TestExport_RoundTrip(t *testing.T) {
 	}
 }
 
-// Export leaves out claims that do not own the ranges that they name, with a line for each reason, whatever the status of a claim says. An import accepts the
-// exported rows.
+// Export leaves out claims that do not own the ranges that they name, with a line for
+// each reason, whatever the status of a claim says. An import accepts the exported rows.
 func TestExport_LeavesOut(t *testing.T) {
 	outside, rival := newAllocation("outside", "10.40.99.5", "10.40.99.5", "team-1/web"), newAllocation("rival", "10.40.1.5", "10.40.1.5", "team-2/db")
 	rival.CreationTimestamp = metav1.NewTime(now) // the older claim owns the addresses
@@ -711,7 +716,8 @@ func TestExport_LeavesOut(t *testing.T) {
 	}
 }
 
-// Read returns only valid ranges, for every input. After a plan without conflicts is written, a second import of the file changes nothing.
+// Read returns only valid ranges, for every input. After a plan without conflicts is
+// written, a second import of the file changes nothing.
 func FuzzRead(f *testing.F) {
 	for _, folder := range []string{"testdata/", "testdata/exports/"} {
 		files, err := testdata.ReadDir(strings.TrimSuffix(folder, "/"))

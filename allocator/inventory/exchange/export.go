@@ -24,8 +24,10 @@ var claimKinds = map[string]addressfile.Kind{
 	novaedge.ResourceProxyVIP: addressfile.KindProxyVIP,
 }
 
-// Export returns the reservations of a pool, and after them the claims of the pool in address order. Each line of leftOut describes claims or reservations that
-// are not exported: an import of these rows would fail, or would create objects that another component creates.
+// Export returns the reservations of a pool, and after them the claims of the pool in
+// address order. Each line of leftOut describes claims or reservations that are not
+// exported: an import of these rows would fail, or would create objects that another
+// component creates.
 func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.Entry, leftOut []string) {
 	switch o := p.Object.(type) {
 	case *butlerv1.NetworkPool:
@@ -74,8 +76,10 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 	return entries, leftOut
 }
 
-// whyLeftOut returns the reason to leave a claim of a pool out of an export, for one or several claims; "" for an exported claim. windows are the ranges of the
-// pool. The state machine decides whether the claim owns the addresses in the claim, because the status may be older than the pool.
+// whyLeftOut returns the reason to leave a claim of a pool out of an export, for one or
+// several claims; "" for an exported claim. windows are the ranges of the pool. The state
+// machine decides whether the claim owns the addresses in the claim, because the status
+// may be older than the pool.
 func whyLeftOut(i *inventory.Inventory, c *inventory.Claim, windows []allocator.Range) string {
 	o := i.OwnershipOf(c.UID)
 	switch {
@@ -95,7 +99,8 @@ func whyLeftOut(i *inventory.Inventory, c *inventory.Claim, windows []allocator.
 	return ""
 }
 
-// exportPreAllocations returns the entries of spec.preAllocations, ordered by address and name.
+// exportPreAllocations returns the entries of spec.preAllocations, ordered by address and
+// name.
 func exportPreAllocations(p *metal3v1.IPPool) (entries []addressfile.Entry) {
 	type preAllocation struct {
 		name    string

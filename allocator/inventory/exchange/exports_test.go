@@ -17,8 +17,9 @@ const (
 	asCSV   = `: save or export the addresses as CSV in UTF-8 (in Excel: File, Save As, "CSV UTF-8 (Comma delimited)") and import that file`
 )
 
-// exports maps the files in testdata/exports to their plan or to the error of Read. The files have the columns, encodings, separators and line ends with which
-// other tools and spreadsheets write addresses. The tenants "Acme Corp" and "acme" are those of the file.
+// exports maps the files in testdata/exports to their plan or to the error of Read. The
+// files have the columns, encodings, separators and line ends with which other tools and
+// spreadsheets write addresses. The tenants "Acme Corp" and "acme" are those of the file.
 var exports = map[string]struct {
 	format string
 	want   []string

@@ -13,10 +13,12 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// maxObjects bounds the items of kinds that have one address per object: claims of IPPools, and entries of spec.preAllocations.
+// maxObjects bounds the items of kinds that have one address per object: claims of
+// IPPools, and entries of spec.preAllocations.
 const maxObjects = 49_152
 
-// newItems returns the items of each row, not yet merged. Rows outside the pool are conflicts.
+// newItems returns the items of each row, not yet merged. Rows outside the pool are
+// conflicts.
 func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
 	mentioned := pl.newMentions()
 	for n := range pl.file.Records {
@@ -41,12 +43,14 @@ func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
 	return items, faults
 }
 
-// isMention reports whether another row of the file has precedence over a row with the same addresses.
+// isMention reports whether another row of the file has precedence over a row with the
+// same addresses.
 func isMention(r *addressfile.Record) bool {
 	return r.Mention && r.Tenant == "" && r.NotInUse == "" && r.LeftOut == ""
 }
 
-// newMentions returns a function that returns the addresses of a mention (isMention) which no other row has; nil if the file has no mention.
+// newMentions returns a function that returns the addresses of a mention (isMention)
+// which no other row has; nil if the file has no mention.
 func (pl *planner) newMentions() func([]allocator.Range) []allocator.Range {
 	var ranges []allocator.Range
 	mentions := false
@@ -71,7 +75,8 @@ func (pl *planner) newMentions() func([]allocator.Range) []allocator.Range {
 	}
 }
 
-// isOfAnotherDomain reports whether the addresses of a row are in another routing domain than the pool.
+// isOfAnotherDomain reports whether the addresses of a row are in another routing domain
+// than the pool.
 func (pl *planner) isOfAnotherDomain(r *addressfile.Record) bool {
 	return r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain
 }
@@ -81,7 +86,8 @@ func canMerge(k addressfile.Kind) bool {
 	return k == addressfile.KindReserved || k == addressfile.KindIPAllocation
 }
 
-// itemsOf returns the items of a row; none for a row that is left out or outside the pool. problem is the rule that the row breaks, with a remedy.
+// itemsOf returns the items of a row; none for a row that is left out or outside the
+// pool. problem is the rule that the row breaks, with a remedy.
 func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string) {
 	switch {
 	case r.NotInUse != "":
@@ -123,7 +129,8 @@ func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string
 	return pl.expand(it, r)
 }
 
-// expand returns an item for each object that a row becomes. problem is the rule that the row breaks, with a remedy.
+// expand returns an item for each object that a row becomes. problem is the rule that the
+// row breaks, with a remedy.
 func (pl *planner) expand(it item, r *addressfile.Record) (items []*item, problem string) {
 	switch total := allocator.Total(r.Ranges); {
 	case it.kind == addressfile.KindProxyVIP:
@@ -175,8 +182,9 @@ func (pl *planner) leaveOut(r *addressfile.Record, format string, args ...any) {
 	pl.leftOut[reason] = append(pl.leftOut[reason], r.Row)
 }
 
-// domainOf returns the routing domain of a VRF: the mapping of the options, else "" for the VRFs "global" and "default", else the name of the VRF. Other
-// address management tools use the names "global" and "default" for addresses without a VRF.
+// domainOf returns the routing domain of a VRF: the mapping of the options, else "" for
+// the VRFs "global" and "default", else the name of the VRF. Other address management
+// tools use the names "global" and "default" for addresses without a VRF.
 func (pl *planner) domainOf(vrf string) string {
 	if domain, mapped := pl.o.Domains[vrf]; mapped {
 		return domain
@@ -205,7 +213,8 @@ func (pl *planner) kindOf(r *addressfile.Record, tenant string) (k addressfile.K
 	return kinds[0], ""
 }
 
-// setOwner sets the tenant, team and type of an item. problem is the rule that the row breaks, with a remedy.
+// setOwner sets the tenant, team and type of an item. problem is the rule that the row
+// breaks, with a remedy.
 func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (problem string) {
 	switch it.kind {
 	case addressfile.KindIPAllocation:
@@ -260,7 +269,8 @@ func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (pro
 	return ""
 }
 
-// slugOf returns the name of an object for a tenant of the file. problem is the reason why the tenant has no name of its own, with a remedy.
+// slugOf returns the name of an object for a tenant of the file. problem is the reason
+// why the tenant has no name of its own, with a remedy.
 func (pl *planner) slugOf(tenant string) (slug, problem string) {
 	slug = addressfile.Slug(tenant)
 	remedy := "write --tenant-map " + addressfile.QuoteShell(addressfile.Shorten(tenant)+"=NAMESPACE/NAME")
@@ -274,7 +284,8 @@ func (pl *planner) slugOf(tenant string) (slug, problem string) {
 	return slug, ""
 }
 
-// parseTenant returns the text of a tenant if the text is namespace/name; otherwise the rule that the text breaks.
+// parseTenant returns the text of a tenant if the text is namespace/name; otherwise the
+// rule that the text breaks.
 func parseTenant(text string) (tenant, problem string) {
 	namespace, name, ok := strings.Cut(text, "/")
 	if !ok {
@@ -289,7 +300,8 @@ func parseTenant(text string) (tenant, problem string) {
 	return text, ""
 }
 
-// isOutside reports whether a row has a range outside the pool, and records the row as a conflict or as left out.
+// isOutside reports whether a row has a range outside the pool, and records the row as a
+// conflict or as left out.
 func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool {
 	where, allowed, overlaps := "the pool", pl.windows, pl.overlapsWindows
 	if kind == addressfile.KindReserved {
@@ -321,7 +333,8 @@ func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool 
 	return false
 }
 
-// groupFaults returns one fault for each distinct text: the fault of the first row with the text, plus the number of further rows.
+// groupFaults returns one fault for each distinct text: the fault of the first row with
+// the text, plus the number of further rows.
 func groupFaults(faults addressfile.Faults) (grouped addressfile.Faults) {
 	rows := map[string]int{}
 	for _, f := range faults {
@@ -340,7 +353,8 @@ func groupFaults(faults addressfile.Faults) (grouped addressfile.Faults) {
 // firstRanges returns the first 4 ranges, for messages.
 func firstRanges(ranges []allocator.Range) []allocator.Range { return ranges[:min(len(ranges), 4)] }
 
-// deriveName returns the name of a claim of the pool with a range: pool-10-40-1-60, or pool-10-40-1-60-to-10-40-1-63. IPv6 addresses are written in full.
+// deriveName returns the name of a claim of the pool with a range: pool-10-40-1-60, or
+// pool-10-40-1-60-to-10-40-1-63. IPv6 addresses are written in full.
 func (pl *planner) deriveName(r allocator.Range) string {
 	text := r.First.StringExpanded()
 	if r.First != r.Last {
@@ -349,7 +363,8 @@ func (pl *planner) deriveName(r allocator.Range) string {
 	return pl.Pool.Key.Name + "-" + strings.NewReplacer(".", "-", ":", "-").Replace(text)
 }
 
-// resourceOf returns the resource of the claims of a kind; "" for the kinds of reservations.
+// resourceOf returns the resource of the claims of a kind; "" for the kinds of
+// reservations.
 func resourceOf(k addressfile.Kind) string {
 	for resource, kind := range claimKinds {
 		if kind == k {
@@ -359,7 +374,8 @@ func resourceOf(k addressfile.Kind) string {
 	return ""
 }
 
-// keyOf returns the key of the claim that an item becomes. A claim has the namespace of the pool.
+// keyOf returns the key of the claim that an item becomes. A claim has the namespace of
+// the pool.
 func (pl *planner) keyOf(it *item) inventory.Key {
 	name := it.name
 	if name == "" {

@@ -30,7 +30,8 @@ const (
 	maxDescription    = 1024   // bound of the description of a reserved network, in characters
 )
 
-// addReservations adds the reservations among the items, and the pool with these reservations, to the plan.
+// addReservations adds the reservations among the items, and the pool with these
+// reservations, to the plan.
 func (pl *planner) addReservations(items []*item) {
 	items = slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return !isReservation(it.kind) })
 	if len(items) == 0 {
@@ -59,7 +60,8 @@ func (pl *planner) addReservations(items []*item) {
 // reserve adds items to spec.reserved:
 //
 //   - a row of an exported entry of spec.reserved becomes an equal entry
-//   - the addresses of other rows become as few networks as possible, with the descriptions of the rows
+//   - the addresses of other rows become as few networks as possible, with the
+//     descriptions of the rows
 func (pl *planner) reserve(pool *butlerv1.NetworkPool, items []*item) *butlerv1.NetworkPool {
 	var loose []*item
 	var ranges []allocator.Range
@@ -98,8 +100,8 @@ func (pl *planner) addReserved(pool *butlerv1.NetworkPool, network netip.Prefix,
 	pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindReserved, Range: allocator.RangeOfPrefix(network), Rows: rows})
 }
 
-// networksOf returns ranges as networks. No network contains addresses on both sides of a border of the pool's ranges, because the API denies a reserved
-// network across a border.
+// networksOf returns ranges as networks. No network contains addresses on both sides of a
+// border of the pool's ranges, because the API denies a reserved network across a border.
 func (pl *planner) networksOf(ranges []allocator.Range) (networks []netip.Prefix) {
 	pieces := allocator.Subtract(ranges, pl.windows)
 	for _, w := range pl.windows {
@@ -131,7 +133,8 @@ func prefixesOf(r allocator.Range) (networks []netip.Prefix) {
 	}
 }
 
-// joinDescriptions joins the distinct descriptions of rows and cuts the text to maxDescription characters.
+// joinDescriptions joins the distinct descriptions of rows and cuts the text to
+// maxDescription characters.
 func joinDescriptions(texts []string) string {
 	seen := map[string]bool{}
 	joined := strings.Join(slices.DeleteFunc(slices.Clone(texts), func(text string) bool {

@@ -21,24 +21,28 @@ import (
 
 // Options select the kind, type, tenant and routing domain of imported rows.
 type Options struct {
-	// As is the kind of every imported object. With "" the kind is the kind in the row, else the default kind of the pool.
+	// As is the kind of every imported object. With "" the kind is the kind in the row,
+	// else the default kind of the pool.
 	As addressfile.Kind
 	// Type is the type of IPAllocations whose rows have no type. "" means nodes.
 	Type butlerv1.IPAllocationType
-	// Tenants maps a tenant of the file to namespace/name. The key "" is the tenant of rows without a tenant. TenantNamespace is the namespace of a tenant
-	// whose name has no namespace.
+	// Tenants maps a tenant of the file to namespace/name. The key "" is the tenant of
+	// rows without a tenant. TenantNamespace is the namespace of a tenant whose name has
+	// no namespace.
 	Tenants         map[string]string
 	TenantNamespace string
-	// SlugTenants turns the name of a tenant that Tenants does not contain into the name of an object: "Acme Corp" is acme-corp (addressfile.Slug).
+	// SlugTenants turns the name of a tenant that Tenants does not contain into the name
+	// of an object: "Acme Corp" is acme-corp (addressfile.Slug).
 	SlugTenants bool
 	// Domains maps a VRF of the file to a routing domain.
 	Domains map[string]string
-	// SkipOutside leaves out rows with a range outside the pool. Without SkipOutside such a row is a conflict. A range that is partly in the pool is always a
-	// conflict.
+	// SkipOutside leaves out rows with a range outside the pool. Without SkipOutside such
+	// a row is a conflict. A range that is partly in the pool is always a conflict.
 	SkipOutside bool
 }
 
-// ConflictKind names the opponent of a row in a conflict: another row, a stored object, or a rule.
+// ConflictKind names the opponent of a row in a conflict: another row, a stored object,
+// or a rule.
 type ConflictKind string
 
 const (
@@ -79,7 +83,8 @@ type Claim struct {
 	Object metav1.Object
 }
 
-// Reservation is an addition to spec.reserved of a NetworkPool, or to spec.preAllocations of an IPPool.
+// Reservation is an addition to spec.reserved of a NetworkPool, or to spec.preAllocations
+// of an IPPool.
 type Reservation struct {
 	Kind  addressfile.Kind
 	Name  string // key in spec.preAllocations; "" for spec.reserved
@@ -87,7 +92,8 @@ type Reservation struct {
 	Rows  []int
 }
 
-// Plan is the result of NewPlan. Claims, in address order, Reservations and Updated are the objects that the cluster lacks.
+// Plan is the result of NewPlan. Claims, in address order, Reservations and Updated are
+// the objects that the cluster lacks.
 type Plan struct {
 	Pool         *inventory.Pool
 	Claims       []Claim
@@ -129,7 +135,8 @@ type item struct {
 	descriptions []string
 }
 
-// sameOwner reports whether two items have the same owner. Items with the same owner may have common addresses.
+// sameOwner reports whether two items have the same owner. Items with the same owner may
+// have common addresses.
 func (it *item) sameOwner(o *item) bool {
 	if it.kind != o.kind || it.name != o.name {
 		return false
@@ -184,7 +191,8 @@ func (it *item) owner() string {
 	return fmt.Sprintf("for %s %s", it.kind, it.name)
 }
 
-// poolKinds lists the kinds that a row can become in a pool. The first kind is the default.
+// poolKinds lists the kinds that a row can become in a pool. The first kind is the
+// default.
 var poolKinds = map[string][]addressfile.Kind{
 	butler.ResourceNetworkPool:   {addressfile.KindIPAllocation, addressfile.KindReserved, addressfile.KindIPAddressClaim},
 	metal3.ResourceIPPool:        {addressfile.KindPreAllocation, addressfile.KindIPClaim, addressfile.KindIPAddressClaim},
@@ -252,13 +260,15 @@ func sortedReasons(rows map[string][]int) (sorted []LeftOut) {
 	return sorted
 }
 
-// TenantError is the error of NewPlan for tenants of the file that the options do not resolve.
+// TenantError is the error of NewPlan for tenants of the file that the options do not
+// resolve.
 type TenantError struct {
 	Tenants []string // in alphabetical order
 	addressfile.Faults
 }
 
-// windowsOf returns the ranges of a pool, with the reserved addresses in them, in address order. A claim lies in one of the ranges.
+// windowsOf returns the ranges of a pool, with the reserved addresses in them, in address
+// order. A claim lies in one of the ranges.
 func windowsOf(p *inventory.Pool) []allocator.Range {
 	if _, ok := p.Object.(*butlerv1.NetworkPool); !ok {
 		return p.Ranges
@@ -298,8 +308,9 @@ type span struct {
 	allocator.Range
 }
 
-// mergeItems joins items of one owner that repeat or continue each other, and drops items that are in conflict with an earlier item. The items are compared in
-// address order, then row order.
+// mergeItems joins items of one owner that repeat or continue each other, and drops items
+// that are in conflict with an earlier item. The items are compared in address order,
+// then row order.
 func (pl *planner) mergeItems(items []*item) []*item {
 	var spans []span
 	for _, it := range items {
@@ -352,7 +363,8 @@ func (pl *planner) mergeItems(items []*item) []*item {
 	return pl.checkNames(items)
 }
 
-// findClash returns an active item that has addresses of a span and another owner than the span.
+// findClash returns an active item that has addresses of a span and another owner than
+// the span.
 func (pl *planner) findClash(active []span, s span) *item {
 	for _, a := range active {
 		sameName := a.name == s.name && a.name != "" && (a.kind == addressfile.KindPreAllocation || s.kind == addressfile.KindPreAllocation) // preallocated to this claim
@@ -378,7 +390,8 @@ func (pl *planner) findSame(active []span, s span) *item {
 	return nil
 }
 
-// isCovered reports whether one of several ranges covers r. The ranges are in address order.
+// isCovered reports whether one of several ranges covers r. The ranges are in address
+// order.
 func isCovered(ranges []allocator.Range, r allocator.Range) bool {
 	n, found := slices.BinarySearchFunc(ranges, r.First, func(w allocator.Range, a netip.Addr) int { return w.First.Compare(a) })
 	if !found {
@@ -387,7 +400,8 @@ func isCovered(ranges []allocator.Range, r allocator.Range) bool {
 	return n >= 0 && ranges[n].Covers(r)
 }
 
-// checkNames records a conflict for each item whose name an earlier item has, and drops the item.
+// checkNames records a conflict for each item whose name an earlier item has, and drops
+// the item.
 func (pl *planner) checkNames(items []*item) []*item {
 	type key struct {
 		kind addressfile.Kind

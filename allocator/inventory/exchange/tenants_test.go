@@ -12,7 +12,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// The tenants of 400 rows get names of objects, and two tenants with one name are an error.
+// The tenants of 400 rows get names of objects, and two tenants with one name are an
+// error.
 func TestNewPlan_SlugTenants(t *testing.T) {
 	i := newInventory(newNetworkPool())
 	var text strings.Builder
@@ -47,7 +48,8 @@ func TestNewPlan_UnresolvedTenants(t *testing.T) {
 	}
 }
 
-// The conflict of 600 scattered addresses without a tenant names ways to import them, and both ways are free of conflicts.
+// The conflict of 600 scattered addresses without a tenant names ways to import them, and
+// both ways are free of conflicts.
 func TestNewPlan_ScatteredAddresses(t *testing.T) {
 	i := newInventory(newNetworkPool())
 	var text strings.Builder
@@ -73,7 +75,8 @@ func TestNewPlan_ScatteredAddresses(t *testing.T) {
 	}
 }
 
-// A file without VRFs and a pool of a routing domain: every row is left out with the flag that imports it.
+// A file without VRFs and a pool of a routing domain: every row is left out with the flag
+// that imports it.
 func TestNewPlan_LeavesOutOtherDomains(t *testing.T) {
 	i := newInventory(newNetworkPool(func(s *butlerv1.NetworkPoolSpec) { s.RoutingDomain = "red" }))
 	f := read(t, []byte("address,vrf,tenant,status\n10.40.0.1/24,,a/a,active\n10.40.0.2/24,,a/a,available\n"), addressfile.Mapping{})
@@ -86,7 +89,8 @@ func TestNewPlan_LeavesOutOtherDomains(t *testing.T) {
 	}
 }
 
-// A DNS record or a lease shows only that an address is in use: another row of the file says whose it is, whatever the order.
+// A DNS record or a lease shows only that an address is in use: another row of the file
+// says whose it is, whatever the order.
 func TestNewPlan_MentionsGiveWay(t *testing.T) {
 	file := "header-arecord,address*,fqdn*\narecord,10.40.1.5,web\narecord,10.40.1.9,other\nheader-fixedaddress,ip_address*,EA-Tenant,network_view\nfixedaddress,10.40.1.5,a/a,default\nfixedaddress,10.40.1.9,b/b,blue\n"
 	got := describe(newPlan(t, newInventory(newNetworkPool()), networkPool, read(t, []byte(file), addressfile.Mapping{}), exchange.Options{}))

@@ -25,7 +25,8 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	}
 	age := i.Now().Sub(c.Created).Round(time.Second)
 	if c.OwnerClaim != (inventory.Key{}) {
-		// A claim name that Kubernetes does not permit, such as _reserved, reserves the address without a claim.
+		// A claim name that Kubernetes does not permit, such as _reserved, reserves the
+		// address without a claim.
 		canExist := len(validation.IsDNS1123Subdomain(c.OwnerClaim.Name)) == 0
 		if canExist && len(c.Ranges) > 0 && i.Claim(c.OwnerClaim) == nil && i.IsRead(c.OwnerClaim) && age >= grace && c.State != inventory.ClaimDeleting {
 			add(OrphanAddress, "kubectl delete "+kubectlName(c.Key)+", if nothing uses the address; otherwise create the claim again",
@@ -82,7 +83,8 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	return list
 }
 
-// namesakesOf returns a text about the pools in other namespaces with the name of a missing pool; "" without such a pool.
+// namesakesOf returns a text about the pools in other namespaces with the name of a
+// missing pool; "" without such a pool.
 func namesakesOf(i *inventory.Inventory, missing inventory.Key) string {
 	var names []string
 	for _, p := range i.Pools() {
@@ -123,8 +125,10 @@ func CheckClusters(i *inventory.Inventory, stored inventory.Clusters, grace time
 	return list
 }
 
-// checkGrants lists the grants of a journal without a stored object, if the journal has not been renewed for the life of a grant. Reason for the precondition:
-// a leader that renews the journal removes these grants, and the journal does not show their age. Without a leader, the grants stay.
+// checkGrants lists the grants of a journal without a stored object, if the journal has
+// not been renewed for the life of a grant. Reason for the precondition: a leader that
+// renews the journal removes these grants, and the journal does not show their age.
+// Without a leader, the grants stay.
 func checkGrants(i *inventory.Inventory, entries []journal.Entry, unrenewed time.Duration) (list []Finding) {
 	if unrenewed < state.DefaultGrantLife {
 		return nil

@@ -38,8 +38,10 @@ const (
 // Areas maps the name of an area to the area.
 var Areas = map[string]string{"addresses": AreaAddresses, "pools": AreaPools, "capacity": AreaCapacity, "installation": AreaInstallation}
 
-// DefaultGrace is the default time after which a temporary state is a defect. The manager ends temporary states earlier, also after a failure, with one
-// exception: the leader deletes an address object ten minutes after the leader first observed the object without its claim.
+// DefaultGrace is the default time after which a temporary state is a defect. The manager
+// ends temporary states earlier, also after a failure, with one exception: the leader
+// deletes an address object ten minutes after the leader first observed the object
+// without its claim.
 const DefaultGrace = 10 * time.Minute
 
 // Area returns the area of a defect.
@@ -123,8 +125,9 @@ func newFinding(d Defect, objects []inventory.Key, remedy, format string, values
 	return Finding{Defect: d, Objects: objects, Message: fmt.Sprintf(format, values...), Remedy: remedy}
 }
 
-// Check returns the defects of pools, claims and addresses. NotChecked lists the resources that were not read completely. A temporary state, such as a
-// deletion, is a defect after it has lasted for grace.
+// Check returns the defects of pools, claims and addresses. NotChecked lists the
+// resources that were not read completely. A temporary state, such as a deletion, is a
+// defect after it has lasted for grace.
 func Check(i *inventory.Inventory, grace time.Duration) (r Report) {
 	unread := i.LeftOut()
 	for _, resource := range slices.Sorted(maps.Keys(unread)) {

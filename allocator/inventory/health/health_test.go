@@ -43,7 +43,8 @@ var (
 	fresh = metav1.NewTime(now.Add(-time.Minute))
 )
 
-// allocation returns an old IPAllocation with its finalizer, not Ready. Without first, the IPAllocation waits for its addresses.
+// allocation returns an old IPAllocation with its finalizer, not Ready. Without first,
+// the IPAllocation waits for its addresses.
 func allocation(name, first, last string, change ...func(*butlerv1.IPAllocation)) *butlerv1.IPAllocation {
 	a := &butlerv1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{
@@ -118,7 +119,8 @@ func add(objects ...metav1.Object) func(*inventory.Inventory) []Finding {
 	}
 }
 
-// defectsOfObjects maps each defect of pools, claims and addresses to a check that finds the defect. The inventory has a pool ns/pool, 10.0.0.0/24.
+// defectsOfObjects maps each defect of pools, claims and addresses to a check that finds
+// the defect. The inventory has a pool ns/pool, 10.0.0.0/24.
 var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	TwoOwners:    add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4", ready)),
 	LostConflict: add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4")),
@@ -207,7 +209,8 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	OnlyReserved: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.0/24"}} })),
 }
 
-// defectsOfInstallation maps each defect of the installation to a check that finds the defect.
+// defectsOfInstallation maps each defect of the installation to a check that finds the
+// defect.
 var defectsOfInstallation = map[Defect]func(*inventory.Inventory) []Finding{
 	NoLeader: func(i *inventory.Inventory) []Finding {
 		list, _ := CheckJournal(i, "system", lease(nil), false)
@@ -301,7 +304,8 @@ func pod(image string, created metav1.Time) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: created}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "butler-ipam:" + image}, {Name: "sidecar", Image: image}}}}
 }
 
-// certificates returns an authority and a certificate of webhook.system.svc with the given ends. Each is valid for one year.
+// certificates returns an authority and a certificate of webhook.system.svc with the
+// given ends. Each is valid for one year.
 func certificates(authorityEnds, certificateEnds time.Time) (authority, certificate []byte) {
 	sign := func(t, parent *x509.Certificate, public any, key *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
 		t.SerialNumber, t.NotBefore, t.BasicConstraintsValid = big.NewInt(1), t.NotAfter.AddDate(-1, 0, 0), true
@@ -325,7 +329,8 @@ func certificates(authorityEnds, certificateEnds time.Time) (authority, certific
 	return authority, certificate
 }
 
-// The check of each defect finds the defect under its identifier, and no other defect. Each defect has a check.
+// The check of each defect finds the defect under its identifier, and no other defect.
+// Each defect has a check.
 func TestCheck_FindsEachDefect(t *testing.T) {
 	all := maps.Clone(defectsOfObjects)
 	maps.Copy(all, defectsOfInstallation)
@@ -350,7 +355,8 @@ func TestCheck_FindsEachDefect(t *testing.T) {
 	}
 }
 
-// Check finds no defect in healthy objects, nor in temporary states shorter than the grace time.
+// Check finds no defect in healthy objects, nor in temporary states shorter than the
+// grace time.
 func TestCheck_Healthy(t *testing.T) {
 	i := inventory.New(now, nil)
 	address := &metal3v1.IPAddress{
@@ -399,7 +405,8 @@ func TestCheck_NotRead(t *testing.T) {
 	}
 }
 
-// The objects of a grant may be stored if their resource was not read in the namespace of the grant.
+// The objects of a grant may be stored if their resource was not read in the namespace of
+// the grant.
 func TestCheckGrants_NotRead(t *testing.T) {
 	open := journal.Entry{Token: journal.Token{7}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 1}
 	for namespace, want := range map[string]int{"": 0, "another": 0, "ns": 1} {

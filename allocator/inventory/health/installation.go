@@ -23,25 +23,29 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// LabelManager selects the objects of the manager by a label: pods, Deployment and webhook configurations.
+// LabelManager selects the objects of the manager by a label: pods, Deployment and
+// webhook configurations.
 const LabelManager = "app.kubernetes.io/name=butler-ipam"
 
 // labelVersion is the label with the release, on the objects rendered by a chart.
 const labelVersion = "app.kubernetes.io/version"
 
 const (
-	// expiresSoon is the remaining life below which a certificate is reported, unless a quarter of its total life is shorter: then a quarter. Certificates are
-	// renewed earlier.
+	// expiresSoon is the remaining life below which a certificate is reported, unless a
+	// quarter of its total life is shorter: then a quarter. Certificates are renewed
+	// earlier.
 	expiresSoon = 30 * 24 * time.Hour
 	// certificateReadme refers to the explanation of the certificates.
 	certificateReadme = "see Certificates in the README of the chart"
 )
 
-// JournalRenewal is longer than the interval between two renewals of the journal by a leader: after JournalRenewal without a renewal, no replica leads.
+// JournalRenewal is longer than the interval between two renewals of the journal by a
+// leader: after JournalRenewal without a renewal, no replica leads.
 const JournalRenewal = 6 * time.Second
 
-// CheckJournal checks the Lease with the journal; nil means that the Lease does not exist. renewed reports that a leader has renewed the Lease recently, or
-// during a watch for JournalRenewal. passed describes the leader if there is no finding.
+// CheckJournal checks the Lease with the journal; nil means that the Lease does not
+// exist. renewed reports that a leader has renewed the Lease recently, or during a watch
+// for JournalRenewal. passed describes the leader if there is no finding.
 func CheckJournal(i *inventory.Inventory, namespace string, lease *coordinationv1.Lease, renewed bool) (list []Finding, passed string) {
 	pods := "kubectl -n " + namespace + " get pods -l " + LabelManager + ", then their log"
 	if lease == nil {
@@ -87,7 +91,8 @@ type hook struct {
 	client admissionv1.WebhookClientConfig
 }
 
-// expectedHooks maps an API group to the names of its webhooks: mutating, then validating.
+// expectedHooks maps an API group to the names of its webhooks: mutating, then
+// validating.
 var expectedHooks = map[string][2][]string{
 	"butler.butlerlabs.dev": {
 		{"first.ipallocation.butler.butlerlabs.dev", "ipallocation.butler.butlerlabs.dev", "networkpool.butler.butlerlabs.dev"},
@@ -142,7 +147,8 @@ func SelectWebhooks(mutating []admissionv1.MutatingWebhookConfiguration, validat
 // Len returns the numbers of mutating and validating webhooks.
 func (w Webhooks) Len() (mutating, validating int) { return len(w.mutating), len(w.validating) }
 
-// CheckWebhooks lists the missing webhooks. The webhooks of an API group are expected if one of these is stored:
+// CheckWebhooks lists the missing webhooks. The webhooks of an API group are expected if
+// one of these is stored:
 //
 //   - a claim of the group
 //   - a webhook of the group
@@ -188,8 +194,9 @@ func (w Webhooks) Services() (services []admissionv1.ServiceReference) {
 	return services
 }
 
-// CheckCertificates checks the caBundle of each webhook and the certificate of the manager. serving is the certificate of the manager in PEM; nil if not known.
-// passed describes the certificates if there is no finding.
+// CheckCertificates checks the caBundle of each webhook and the certificate of the
+// manager. serving is the certificate of the manager in PEM; nil if not known. passed
+// describes the certificates if there is no finding.
 func CheckCertificates(i *inventory.Inventory, w Webhooks, serving []byte) (list []Finding, passed string) {
 	leaf, intermediates := parseServing(serving)
 	until := time.Time{}
@@ -245,7 +252,8 @@ func checkExpiry(i *inventory.Inventory, what string, c *x509.Certificate) []Fin
 	return nil
 }
 
-// verify returns the reason why an API server does not trust a certificate; nil for a trusted certificate.
+// verify returns the reason why an API server does not trust a certificate; nil for a
+// trusted certificate.
 func verify(leaf *x509.Certificate, intermediates, authorities []*x509.Certificate, service *admissionv1.ServiceReference, now time.Time) error {
 	options := x509.VerifyOptions{Roots: poolOf(authorities), Intermediates: poolOf(intermediates), CurrentTime: now}
 	if service != nil {
@@ -263,7 +271,8 @@ func poolOf(certificates []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// parseServing returns the certificate of a server and the following certificates in a PEM text; nil without a readable certificate.
+// parseServing returns the certificate of a server and the following certificates in a
+// PEM text; nil without a readable certificate.
 func parseServing(text []byte) (leaf *x509.Certificate, intermediates []*x509.Certificate) {
 	if all := parseCertificates(text); len(all) > 0 {
 		return all[0], all[1:]
@@ -281,7 +290,8 @@ func parseCertificates(text []byte) (list []*x509.Certificate) {
 	return list
 }
 
-// CertificateSecret returns the name of the Secret with the certificate served by a Deployment of the manager; "" if not known.
+// CertificateSecret returns the name of the Secret with the certificate served by a
+// Deployment of the manager; "" if not known.
 func CertificateSecret(d *appsv1.Deployment) string {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, argument := range c.Args {
@@ -298,7 +308,8 @@ func CertificateSecret(d *appsv1.Deployment) string {
 	return ""
 }
 
-// CheckEndpoints checks a Service of the webhooks; nil means that the Service does not exist. passed describes the endpoints if there is no finding.
+// CheckEndpoints checks a Service of the webhooks; nil means that the Service does not
+// exist. passed describes the endpoints if there is no finding.
 func CheckEndpoints(name admissionv1.ServiceReference, service *corev1.Service, endpoints []discoveryv1.EndpointSlice) (list []Finding, passed string) {
 	if service == nil {
 		return []Finding{newFinding(NoEndpoint, nil, "install the Service again: helm upgrade with the values of the release", "Service %s/%s of the webhooks does not exist", name.Namespace, name.Name)}, ""
@@ -321,7 +332,8 @@ func CheckEndpoints(name admissionv1.ServiceReference, service *corev1.Service, 
 	return nil, fmt.Sprintf("ready endpoints behind the webhooks: %d", ready)
 }
 
-// CheckReplicas reports different images of the pods of the manager if the youngest pod is older than grace: a rollout that does not end.
+// CheckReplicas reports different images of the pods of the manager if the youngest pod
+// is older than grace: a rollout that does not end.
 func CheckReplicas(i *inventory.Inventory, namespace string, pods []corev1.Pod, grace time.Duration) []Finding {
 	images := map[string]bool{}
 	youngest := time.Time{}
@@ -342,8 +354,9 @@ func CheckReplicas(i *inventory.Inventory, namespace string, pods []corev1.Pod, 
 		"replicas of several images run: %s", strings.Join(slices.Sorted(maps.Keys(images)), ", "))}
 }
 
-// CheckPlugin compares the version of this command with the version of the Deployment of the manager: different minor releases may count differently. A version
-// that is not semantic, such as the version of a build without a tag, is not compared.
+// CheckPlugin compares the version of this command with the version of the Deployment of
+// the manager: different minor releases may count differently. A version that is not
+// semantic, such as the version of a build without a tag, is not compared.
 func CheckPlugin(own string, d *appsv1.Deployment) []Finding {
 	theirs := d.Labels[labelVersion]
 	if theirs == "" {
@@ -361,7 +374,8 @@ func CheckPlugin(own string, d *appsv1.Deployment) []Finding {
 	return []Finding{newFinding(PluginDiffers, nil, "use kubectl-ipam of release "+theirs, "this command is of release %s, the manager of %s: they may count differently", own, theirs)}
 }
 
-// NewCreateFinding reports a failed create in a pool, tried by a dry run. err is nil if the response has no address.
+// NewCreateFinding reports a failed create in a pool, tried by a dry run. err is nil if
+// the response has no address.
 func NewCreateFinding(pool inventory.Key, err error) Finding {
 	if err != nil {
 		return newFinding(CreateFails, []inventory.Key{pool}, "correct what the message names; then see the log of the manager", "a create in %s fails: %v", inventory.TitleOf(pool), err)

@@ -67,7 +67,8 @@ func checkPoolOwners(i *inventory.Inventory, p *inventory.Pool, grace time.Durat
 	}
 }
 
-// checkCooldowns checks whether the cooldown list of a pool can be read and has room for one more range.
+// checkCooldowns checks whether the cooldown list of a pool can be read and has room for
+// one more range.
 func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
 	list := poolrecord.ReadList(p.Object)
 	if !list.Readable {
@@ -85,7 +86,8 @@ func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect
 	}
 }
 
-// checkLists checks whether the lists in the status of a pool have room for their entries.
+// checkLists checks whether the lists in the status of a pool have room for their
+// entries.
 func checkLists(p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
 	switch pool := p.Object.(type) {
 	case *butlerv1.NetworkPool:
@@ -286,7 +288,8 @@ func CheckOwnedUses(i *inventory.Inventory, uses []Use, handed [][]allocator.Ran
 	return list
 }
 
-// isUserOf reports whether the user of an address is the user of the claim that owns the address.
+// isUserOf reports whether the user of an address is the user of the claim that owns the
+// address.
 func isUserOf(c *inventory.Claim, use Use, handed [][]allocator.Range) bool {
 	switch {
 	case use.Service == "":
@@ -331,7 +334,8 @@ func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) 
 	return list
 }
 
-// CheckMovedRecords lists the records of moved ranges that cannot be read. The records are ConfigMaps with label poolrecord.LabelMoved.
+// CheckMovedRecords lists the records of moved ranges that cannot be read. The records
+// are ConfigMaps with label poolrecord.LabelMoved.
 func CheckMovedRecords(maps []corev1.ConfigMap) (list []Finding) {
 	for n := range maps {
 		if pool, _, err := poolrecord.ReadMoved(&maps[n]); err != nil {

@@ -39,7 +39,8 @@ func released(cidr, first, last string) *butlerv1.NetworkPool {
 	})
 }
 
-// The findings about a pool without many free addresses name the addresses in cooldown, and the time at which the first is free.
+// The findings about a pool without many free addresses name the addresses in cooldown,
+// and the time at which the first is free.
 func TestCapacity_NamesCooldowns(t *testing.T) {
 	for name, test := range map[string]struct {
 		pool            *butlerv1.NetworkPool
@@ -101,7 +102,8 @@ func TestPoolMissing_NamesPoolOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// An owner keeps its addresses whatever becomes of its pool: a finding names the addresses and the pool.
+// An owner keeps its addresses whatever becomes of its pool: a finding names the
+// addresses and the pool.
 func TestOwner_WhosePoolDoesNotOfferItsAddresses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change  func(*inventory.Inventory)

@@ -10,7 +10,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// maxLines bounds the decompressed records of an AllocationHistory, in bytes. The manager writes no AllocationHistory beyond this bound.
+// maxLines bounds the decompressed records of an AllocationHistory, in bytes. The manager
+// writes no AllocationHistory beyond this bound.
 const maxLines = 64 << 20
 
 // ReadObject returns the records of an AllocationHistory.
@@ -25,8 +26,9 @@ func ReadObject(o *butlerv1.AllocationHistory) ([]Record, error) {
 	return nil, fmt.Errorf("AllocationHistory %s/%s: spec.records: %w", o.Namespace, o.Name, err)
 }
 
-// AppendRecords appends the first n records to the compressed records of an AllocationHistory. n is the largest of len(records), len(records)/2,
-// len(records)/4, … for which the result has at most limit bytes; 0 if the first record does not fit.
+// AppendRecords appends the first n records to the compressed records of an
+// AllocationHistory. n is the largest of len(records), len(records)/2, len(records)/4, …
+// for which the result has at most limit bytes; 0 if the first record does not fit.
 func AppendRecords(compressed []byte, records []Record, limit int) (all []byte, n int, err error) {
 	lines, err := decompress(compressed)
 	if err != nil {

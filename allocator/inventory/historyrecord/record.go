@@ -29,7 +29,8 @@ const (
 	EventReleased  = "Released"
 )
 
-// Record is one allocation or one release of a claim. The manager logs a Record as one line.
+// Record is one allocation or one release of a claim. The manager logs a Record as one
+// line.
 type Record struct {
 	Event         string    // EventAllocated or EventReleased: the message of the line
 	Time          time.Time // of the event
@@ -97,14 +98,16 @@ func (r Record) appendLine(lines []byte) []byte {
 	return append(append(lines, text...), '\n')
 }
 
-// History contains the records of a log or of AllocationHistories in order of time, without repeated records.
+// History contains the records of a log or of AllocationHistories in order of time,
+// without repeated records.
 type History []Record
 
-// maxLine bounds the length of a log line, in bytes. ReadLog ignores longer lines: every Record is shorter.
+// maxLine bounds the length of a log line, in bytes. ReadLog ignores longer lines: every
+// Record is shorter.
 const maxLine = 1 << 20
 
-// ReadLog reads the records of a log of the manager in JSON. ReadLog ignores lines without a record, and text before the JSON of a line, such as the name of a
-// pod.
+// ReadLog reads the records of a log of the manager in JSON. ReadLog ignores lines
+// without a record, and text before the JSON of a line, such as the name of a pod.
 func ReadLog(log io.Reader) (History, error) {
 	all, err := readRecords(log)
 	return NewHistory(all), err
@@ -134,7 +137,8 @@ func readRecords(log io.Reader) (all []Record, err error) {
 	}
 }
 
-// parseLine returns the record of a line. found is false for a line without a record. A record with an invalid time or range is an error.
+// parseLine returns the record of a line. found is false for a line without a record. A
+// record with an invalid time or range is an error.
 func parseLine(text []byte) (r Record, found bool, err error) {
 	begin := bytes.IndexByte(text, '{')
 	if begin < 0 || !bytes.Contains(text, []byte(`"`+Logger+`"`)) {
@@ -162,10 +166,12 @@ func parseLine(text []byte) (r Record, found bool, err error) {
 	return r, true, nil
 }
 
-// NewHistory sorts records by time and drops repetitions. Consecutive records of a claim with equal event and ranges are repetitions:
+// NewHistory sorts records by time and drops repetitions. Consecutive records of a claim
+// with equal event and ranges are repetitions:
 //
 //   - of repeated allocations, the first counts
-//   - of repeated releases, the last counts: a release is logged again after a failed removal of the finalizer
+//   - of repeated releases, the last counts: a release is logged again after a failed
+//     removal of the finalizer
 func NewHistory(all []Record) (h History) {
 	slices.SortStableFunc(all, func(x, y Record) int { return x.Time.Compare(y.Time) })
 	last := map[string]int{} // UID -> index in h of the last record of the claim
@@ -191,7 +197,8 @@ type Tenure struct {
 	Until  time.Time // zero if the history lacks the release
 }
 
-// Period is the time from Begin, included, to End, excluded. The zero Period is unlimited.
+// Period is the time from Begin, included, to End, excluded. The zero Period is
+// unlimited.
 type Period struct{ Begin, End time.Time }
 
 // layouts are the layouts of a time without a time zone, with the length of the period
@@ -229,7 +236,8 @@ func ParsePeriod(text string, now time.Time) (Period, error) {
 	return Period{Begin: at, End: at.Add(length)}, nil
 }
 
-// Owners lists the tenures of claims that owned an address of a range in a routing domain during a period or a part of it, by begin.
+// Owners lists the tenures of claims that owned an address of a range in a routing domain
+// during a period or a part of it, by begin.
 func (h History) Owners(domain string, r allocator.Range, during Period) (list []Tenure) {
 	open := map[string]int{} // UID -> index of the tenure in list
 	for _, record := range h {
@@ -270,8 +278,9 @@ func (h History) Domains() (domains []string) {
 	return slices.Compact(domains)
 }
 
-// MissingAllocations returns an allocation for each stored claim that is Ready or being deleted and has ranges, if the records lack the allocation because it
-// is older. The time of the allocation is inventory.Claim.Since.
+// MissingAllocations returns an allocation for each stored claim that is Ready or being
+// deleted and has ranges, if the records lack the allocation because it is older. The
+// time of the allocation is inventory.Claim.Since.
 func MissingAllocations(i *inventory.Inventory, records []Record) (missing []Record) {
 	recorded := map[string]bool{}
 	for _, r := range records {

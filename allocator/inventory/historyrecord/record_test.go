@@ -29,7 +29,8 @@ func mustRange(t *testing.T, text string) allocator.Range {
 
 func instant(at time.Time) Period { return Period{Begin: at, End: at.Add(1)} }
 
-// A time without a fraction means the whole second. Therefore the begin and the end of a tenure, which outputs contain as whole seconds, find the tenure.
+// A time without a fraction means the whole second. Therefore the begin and the end of a
+// tenure, which outputs contain as whole seconds, find the tenure.
 func TestOwners_OfASecond(t *testing.T) {
 	at := func(second, millisecond int) time.Time {
 		return time.Date(2026, 11, 24, 15, 0, second, millisecond*int(time.Millisecond), time.UTC)
@@ -66,7 +67,8 @@ func TestOwners_OfASecond(t *testing.T) {
 	}
 }
 
-// ReadLog ignores lines of other loggers, prefixes, repetitions and long lines. The last of consecutive releases counts.
+// ReadLog ignores lines of other loggers, prefixes, repetitions and long lines. The last
+// of consecutive releases counts.
 func TestReadLog(t *testing.T) {
 	record := func(second int, event, uid string) string {
 		at := now.Add(time.Duration(second) * time.Second).Format(time.RFC3339)
@@ -98,7 +100,8 @@ func TestReadLog(t *testing.T) {
 	}
 }
 
-// ReadObject returns the records that AppendRecords has stored. AppendRecords fills an object up to the limit. ReadObject returns an error for invalid records.
+// ReadObject returns the records that AppendRecords has stored. AppendRecords fills an
+// object up to the limit. ReadObject returns an error for invalid records.
 func TestAppendRecords(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var all []Record
@@ -139,7 +142,8 @@ func TestAppendRecords(t *testing.T) {
 	}
 }
 
-// MissingAllocations returns the allocation of a claim that the records lack: the claim has owned its addresses since the time in its status.
+// MissingAllocations returns the allocation of a claim that the records lack: the claim
+// has owned its addresses since the time in its status.
 func TestMissingAllocations(t *testing.T) {
 	i := inventory.New(now, nil)
 	i.Add(&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.0.0.0/25"}})

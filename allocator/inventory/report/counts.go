@@ -8,7 +8,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// Counts returns the numbers of addresses of segments by state: "183 free in 1 block, largest 183", "8 owned by 1 claim".
+// Counts returns the numbers of addresses of segments by state: "183 free in 1 block,
+// largest 183", "8 owned by 1 claim".
 func Counts(segments []state.Segment) []string {
 	ranges, owners, largest := map[state.SegmentState][]allocator.Range{}, map[inventory.Key]bool{}, allocator.Range{}
 	for _, g := range segments {

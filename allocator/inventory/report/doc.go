@@ -1,5 +1,6 @@
-// Package report defines the versioned JSON types for the contents of an Inventory. A program reads the output of the plugin and the pages of the console with
-// the same types.
+// Package report defines the versioned JSON types for the contents of an Inventory. A
+// program reads the output of the plugin and the pages of the console with the same
+// types.
 package report
 
 import "strings"

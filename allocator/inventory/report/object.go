@@ -9,7 +9,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Object is the name of an object. The name is empty if the reader may not list the object.
+// Object is the name of an object. The name is empty if the reader may not list the
+// object.
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -34,7 +35,8 @@ func newObjects(keys []inventory.Key) (list []*Object) {
 	return list
 }
 
-// String returns "IPAllocation namespace/name", or "(IPAllocation)" for an object without a name; "" for nil.
+// String returns "IPAllocation namespace/name", or "(IPAllocation)" for an object without
+// a name; "" for nil.
 func (o *Object) String() string {
 	switch {
 	case o == nil:
@@ -73,7 +75,8 @@ func NetworkTexts(ranges []allocator.Range) []string {
 	return texts
 }
 
-// NetworkText returns a network such as 10.40.1.0/24 for a range with the addresses of a network, and first-last or a single address for other ranges.
+// NetworkText returns a network such as 10.40.1.0/24 for a range with the addresses of a
+// network, and first-last or a single address for other ranges.
 func NetworkText(r allocator.Range) string {
 	if network, ok := r.Prefix(); ok && r.First != r.Last {
 		return network.String()

@@ -20,7 +20,8 @@ type Pool struct {
 	Digits        Digits   `json:"exact,omitempty"`
 	Claims        int      `json:"claims"`
 	Notes         []string `json:"notes,omitempty"`
-	// StatusFree is the number of free addresses in the status of the pool, if it is less than Free because claims were not read.
+	// StatusFree is the number of free addresses in the status of the pool, if it is less
+	// than Free because claims were not read.
 	StatusFree *int64 `json:"statusFree,omitempty"`
 
 	// Exact contains the numbers without saturation.
@@ -46,7 +47,8 @@ func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	return item
 }
 
-// notesOf describes the faults and special states of a pool: invalid, being deleted, paused, manual, overlapping other pools.
+// notesOf describes the faults and special states of a pool: invalid, being deleted,
+// paused, manual, overlapping other pools.
 func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
 	switch {
 	case p.Fault != "" && i.Usage(p.Key).Exact.Total == 0:
@@ -171,7 +173,8 @@ func NewFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64, f inventor
 	return Fit{APIVersion, KindFit, NewObject(p.Key), sizes, f.Sets, f.AtLeast, f.Left, f.Unfragmented, f.Largest, digitsOfPool(i, p.Key, "", "", "", "largestFree")}
 }
 
-// ProviderFit is the number of tenants that fit into the NetworkPools of a ProviderConfig.
+// ProviderFit is the number of tenants that fit into the NetworkPools of a
+// ProviderConfig.
 type ProviderFit struct {
 	APIVersion string        `json:"apiVersion"`
 	Kind       string        `json:"kind"`
@@ -179,9 +182,11 @@ type ProviderFit struct {
 	Fits       int64         `json:"fits"`              // number of tenants
 	AtLeast    bool          `json:"atLeast,omitempty"` // Fits is a lower bound
 	Next       []TenantRange `json:"next"`              // ranges of the next tenant; empty if no tenant fits
-	// Lacks is the type of the first range for which no pool has room; "" if a tenant fits.
+	// Lacks is the type of the first range for which no pool has room; "" if a tenant
+	// fits.
 	Lacks string `json:"lacks,omitempty"`
-	// WaitsFor is the paused or invalid pool for which further tenants wait; nil without such a pool.
+	// WaitsFor is the paused or invalid pool for which further tenants wait; nil without
+	// such a pool.
 	WaitsFor *Object        `json:"waitsFor,omitempty"`
 	Pools    []ProviderPool `json:"pools"` // in the order in which the manager searches the pools
 }

@@ -28,7 +28,8 @@ type Segment struct {
 	Since         *time.Time `json:"since,omitempty"`    // time of the allocation, or start of the cooldown
 	Until         *time.Time `json:"until,omitempty"`    // end of the cooldown
 	Rivals        []*Object  `json:"rivals,omitempty"`
-	// OwnerPool is the pool of the owner, if the pool does not offer the addresses. Pools are those that do.
+	// OwnerPool is the pool of the owner, if the pool does not offer the addresses. Pools
+	// are those that do.
 	OwnerPool   *OwnerPool `json:"ownerPool,omitempty"`
 	Pools       []*Object  `json:"pools,omitempty"`
 	ReservedBy  *Object    `json:"reservedBy,omitempty"`
@@ -45,7 +46,8 @@ type OwnerPool struct {
 	Missing bool `json:"missing,omitempty"` // the pool does not exist
 }
 
-// String returns "NetworkPool ns/pool, which does not exist", or "…, which does not offer it".
+// String returns "NetworkPool ns/pool, which does not exist", or "…, which does not offer
+// it".
 func (p *OwnerPool) String() string {
 	if p.Missing {
 		return p.Object.String() + ", which does not exist"
@@ -53,7 +55,8 @@ func (p *OwnerPool) String() string {
 	return p.Object.String() + ", which does not offer it"
 }
 
-// newOwnerPool returns the pool of a claim that does not offer the addresses of a run of the claim; nil if it offers them.
+// newOwnerPool returns the pool of a claim that does not offer the addresses of a run of
+// the claim; nil if it offers them.
 func newOwnerPool(i *inventory.Inventory, c *inventory.Claim, r allocator.Range) *OwnerPool {
 	e := i.FindNotOffered(c)
 	if e == nil || len(e.Ranges) > 0 && !slices.ContainsFunc(e.Ranges, r.Overlaps) {
@@ -93,7 +96,8 @@ func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment 
 	return item
 }
 
-// newAnswer returns a run of addresses with the pools, the reservation and the releases of the run.
+// newAnswer returns a run of addresses with the pools, the reservation and the releases
+// of the run.
 func newAnswer(i *inventory.Inventory, answer inventory.Answer) Segment {
 	item := NewSegment(i, answer.Domain, answer.Segment)
 	for _, p := range answer.Pools {
@@ -122,8 +126,9 @@ func Who(i *inventory.Inventory, domain string, r allocator.Range) (items []Segm
 	return items
 }
 
-// WhoAnywhere returns the runs of a range in each selected routing domain. Domains in which every address of the range has the state StateNotOffered are
-// omitted. A nil inDomain selects each routing domain.
+// WhoAnywhere returns the runs of a range in each selected routing domain. Domains in
+// which every address of the range has the state StateNotOffered are omitted. A nil
+// inDomain selects each routing domain.
 func WhoAnywhere(i *inventory.Inventory, r allocator.Range, inDomain func(string) bool) (items []Segment) {
 	known := func(s Segment) bool { return s.State != StateNotOffered }
 	for _, domain := range i.Domains() {
@@ -167,7 +172,8 @@ func (s Segment) Summary() string {
 	return s.State
 }
 
-// CSVValue returns the cell of a run in CSV for a column of SegmentColumns. Sizes are decimal numbers, because programs read CSV.
+// CSVValue returns the cell of a run in CSV for a column of SegmentColumns. Sizes are
+// decimal numbers, because programs read CSV.
 func CSVValue(c Column[Segment], s Segment) string {
 	if c.Name == columnSize {
 		return allocator.DecimalOf(s.Exact)
@@ -177,7 +183,8 @@ func CSVValue(c Column[Segment], s Segment) string {
 
 const columnSize = "SIZE"
 
-// SegmentColumns returns the columns of a table of runs of addresses. With domains, the column DOMAIN is in every table, otherwise only in wide tables.
+// SegmentColumns returns the columns of a table of runs of addresses. With domains, the
+// column DOMAIN is in every table, otherwise only in wide tables.
 func SegmentColumns(domains bool) []Column[Segment] {
 	return []Column[Segment]{
 		{"RANGE", false, func(s Segment) string { return s.Exact.String() }},

@@ -20,7 +20,8 @@ func newPool(name, cidr string) *butlerv1.NetworkPool {
 	}
 }
 
-// The pool of an owner is named whatever becomes of it, and pools that offer the addresses too are named apart.
+// The pool of an owner is named whatever becomes of it, and pools that offer the
+// addresses too are named apart.
 func TestWho_NamesThePoolOfTheOwner(t *testing.T) {
 	owner := &butlerv1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "web", ResourceVersion: "2", Labels: map[string]string{butlerv1.LabelRoutingDomain: "prod"}},

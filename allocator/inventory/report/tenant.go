@@ -13,7 +13,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Tenant contains the claims of a tenant, and the fields of the tenant's TenantCluster and ProviderConfig that concern addresses.
+// Tenant contains the claims of a tenant, and the fields of the tenant's TenantCluster
+// and ProviderConfig that concern addresses.
 type Tenant struct {
 	APIVersion      string              `json:"apiVersion"`
 	Kind            string              `json:"kind"`
@@ -29,7 +30,8 @@ type Tenant struct {
 	Claims          []Claim             `json:"claims"`
 }
 
-// TenantAddresses is the number of addresses of a tenant for a purpose, in all routing domains.
+// TenantAddresses is the number of addresses of a tenant for a purpose, in all routing
+// domains.
 type TenantAddresses struct {
 	Purpose string `json:"purpose"`
 	Count   int64  `json:"count"`

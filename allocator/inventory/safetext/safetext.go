@@ -1,12 +1,14 @@
-// Package safetext makes text that authors of objects and files write harmless for the programs that show it: descriptions, names in annotations, messages in a
-// status, cells of an imported file.
+// Package safetext makes text that authors of objects and files write harmless for the
+// programs that show it: descriptions, names in annotations, messages in a status, cells
+// of an imported file.
 //
 //	terminal      Writer, Line   a control character becomes visible: \x1b
 //	HTML page     Text           the same; line breaks and tabs stay
 //	JSON          JSON           a control character is written as \u001b: the value is the same
 //	CSV           CSVWriter      a cell that a spreadsheet would compute as a formula gets the prefix ', which UnguardCell removes
 //
-// An output writes all its text through one of them, so that a new column or message needs no escaping of its own.
+// An output writes all its text through one of them, so that a new column or message
+// needs no escaping of its own.
 package safetext
 
 import (
@@ -17,8 +19,9 @@ import (
 	"unicode/utf8"
 )
 
-// isUnsafe reports whether a terminal or a browser can obey a character instead of showing it: control characters, line separators of Unicode, and characters
-// that change the direction of text, so that a reader sees another order of characters.
+// isUnsafe reports whether a terminal or a browser can obey a character instead of
+// showing it: control characters, line separators of Unicode, and characters that change
+// the direction of text, so that a reader sees another order of characters.
 func isUnsafe(r rune) bool {
 	switch {
 	case r < ' ', r >= 0x7f && r < 0xa0:
@@ -29,13 +32,16 @@ func isUnsafe(r rune) bool {
 	return false
 }
 
-// Line returns text for one line of an output: each unsafe character is visible, line breaks included.
+// Line returns text for one line of an output: each unsafe character is visible, line
+// breaks included.
 func Line(text string) string { return visible(text, "") }
 
-// Text returns text of several lines: each unsafe character except line breaks and tabs is visible.
+// Text returns text of several lines: each unsafe character except line breaks and tabs
+// is visible.
 func Text(text string) string { return visible(text, "\n\t") }
 
-// visible writes the unsafe characters of a text, except those in keep, and bytes that are not UTF-8, as escape sequences of Go.
+// visible writes the unsafe characters of a text, except those in keep, and bytes that
+// are not UTF-8, as escape sequences of Go.
 func visible(text, keep string) string {
 	isShown := func(r rune) bool { return !isUnsafe(r) || strings.ContainsRune(keep, r) }
 	if utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !isShown(r) }) < 0 {
@@ -65,7 +71,8 @@ func visible(text, keep string) string {
 	return out.String()
 }
 
-// Writer writes text to a terminal, or to a file that a person may print to a terminal. Each Write is whole characters.
+// Writer writes text to a terminal, or to a file that a person may print to a terminal.
+// Each Write is whole characters.
 type Writer struct{ Out io.Writer }
 
 func (w Writer) Write(p []byte) (int, error) {
@@ -75,7 +82,8 @@ func (w Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// JSON returns a JSON document with the same values, in which unsafe characters are escape sequences. encoding/json escapes only a part of them.
+// JSON returns a JSON document with the same values, in which unsafe characters are
+// escape sequences. encoding/json escapes only a part of them.
 func JSON(document []byte) []byte {
 	var out strings.Builder
 	for _, r := range string(document) {
@@ -88,11 +96,13 @@ func JSON(document []byte) []byte {
 	return []byte(out.String())
 }
 
-// formulaStarts are the characters with which a spreadsheet begins to compute a cell, as OWASP lists them (CSV injection).
+// formulaStarts are the characters with which a spreadsheet begins to compute a cell, as
+// OWASP lists them (CSV injection).
 const formulaStarts = "=+-@\t\r\n＝＋－＠"
 
-// isFormula reports whether a spreadsheet may compute a cell. Leading quotation marks ' do not count, so that GuardCell can be undone. A negative number is no
-// formula: numbers of the columns stay numbers for programs.
+// isFormula reports whether a spreadsheet may compute a cell. Leading quotation marks '
+// do not count, so that GuardCell can be undone. A negative number is no formula: numbers
+// of the columns stay numbers for programs.
 func isFormula(cell string) bool {
 	cell = strings.TrimLeft(cell, "'")
 	return cell != "" && strings.ContainsRune(formulaStarts, []rune(cell)[0]) && !isNegative(cell)
@@ -103,7 +113,8 @@ func isNegative(cell string) bool {
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// GuardCell returns the cell of a CSV file for a value: with the prefix ' if a spreadsheet would compute the value.
+// GuardCell returns the cell of a CSV file for a value: with the prefix ' if a
+// spreadsheet would compute the value.
 func GuardCell(value string) string {
 	if isFormula(value) {
 		return "'" + value

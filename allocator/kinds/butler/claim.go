@@ -25,13 +25,15 @@ const (
 	RangeMissing RangeSource = iota
 	// RangeInSpec: spec.pinnedRange, filled in by the allocator or by the author.
 	RangeInSpec
-	// RangeInStatus: only status has the addresses, from an earlier allocator, until they are adopted into spec. They are owned in every phase: a Released
-	// allocation owns them until the object is gone, and a Failed allocation in conflict keeps them.
+	// RangeInStatus: only status has the addresses, from an earlier allocator, until they
+	// are adopted into spec. They are owned in every phase: a Released allocation owns
+	// them until the object is gone, and a Failed allocation in conflict keeps them.
 	RangeInStatus
 )
 
-// FindRange returns the range that an allocation owns, or would own once stored, with its source. The range is not valid if the allocation has none or if
-// parsing fails; in the second case the error gives the reason, and the allocation owns no addresses.
+// FindRange returns the range that an allocation owns, or would own once stored, with its
+// source. The range is not valid if the allocation has none or if parsing fails; in the
+// second case the error gives the reason, and the allocation owns no addresses.
 func FindRange(a *v1alpha1.IPAllocation) (allocator.Range, RangeSource, error) {
 	if p := a.Spec.PinnedRange; p != nil {
 		r, errs := parsePinnedRange(p)
@@ -43,8 +45,8 @@ func FindRange(a *v1alpha1.IPAllocation) (allocator.Range, RangeSource, error) {
 	return allocator.Range{}, RangeMissing, nil
 }
 
-// FindCount returns the size of an allocation's range, else spec.count. It is nil without spec.count; spec.count stays as it is for a range larger than an
-// int32 can count.
+// FindCount returns the size of an allocation's range, else spec.count. It is nil without
+// spec.count; spec.count stays as it is for a range larger than an int32 can count.
 func FindCount(a *v1alpha1.IPAllocation) *int32 {
 	if r, _, err := FindRange(a); err == nil && r.IsValid() && a.Spec.Count != nil && r.Size() <= math.MaxInt32 {
 		return ptr.To(int32(r.Size()))
@@ -57,8 +59,9 @@ func parsePinnedRange(p *v1alpha1.PinnedIPRange) (allocator.Range, field.ErrorLi
 	return fieldtext.ParseRange(path, fieldtext.At(path.Child("startAddress"), p.StartAddress), fieldtext.At(path.Child("endAddress"), p.EndAddress))
 }
 
-// ConvertClaim converts a stored allocation for the ledger. The allocation owns the range that FindRange returns, by whichever client it was written. An invalid range
-// or token counts as absent; FindRange tells an invalid range from a missing range.
+// ConvertClaim converts a stored allocation for the ledger. The allocation owns the range
+// that FindRange returns, by whichever client it was written. An invalid range or token
+// counts as absent; FindRange tells an invalid range from a missing range.
 func ConvertClaim(a *v1alpha1.IPAllocation) ledger.Claim {
 	claim := ledger.Claim{
 		Key:             IPAllocationKey(a.Namespace, a.Name),
@@ -82,7 +85,8 @@ func ConvertClaim(a *v1alpha1.IPAllocation) ledger.Claim {
 	return claim
 }
 
-// parseStatus returns the range in the status of an allocation; not valid if the status has none.
+// parseStatus returns the range in the status of an allocation; not valid if the status
+// has none.
 func parseStatus(s v1alpha1.IPAllocationStatus) (allocator.Range, field.ErrorList) {
 	if s.StartAddress == "" || s.EndAddress == "" {
 		return allocator.Range{}, nil
@@ -102,7 +106,8 @@ func FormatPinnedRange(r allocator.Range) *v1alpha1.PinnedIPRange {
 	return &v1alpha1.PinnedIPRange{StartAddress: r.First.String(), EndAddress: r.Last.String()}
 }
 
-// FormatCIDR formats a range for status.cidr: as a network, or "" for a range that is not a network.
+// FormatCIDR formats a range for status.cidr: as a network, or "" for a range that is not
+// a network.
 func FormatCIDR(r allocator.Range) string {
 	if p, ok := r.Prefix(); ok {
 		return p.String()
@@ -120,8 +125,9 @@ func TeamLabel(team, namespace string) string {
 	return object.LabelValue(namespace)
 }
 
-// FindMissingLabels returns the labels to add to an allocation: pool, tenant, team, type and, outside the default space, routing domain. Labels written by
-// the author stay unchanged.
+// FindMissingLabels returns the labels to add to an allocation: pool, tenant, team, type
+// and, outside the default space, routing domain. Labels written by the author stay
+// unchanged.
 func FindMissingLabels(a *v1alpha1.IPAllocation, space string) map[string]string {
 	missing := map[string]string{
 		v1alpha1.LabelNetworkPool:    object.LabelValue(a.Spec.PoolRef.Name),
@@ -138,8 +144,9 @@ func FindMissingLabels(a *v1alpha1.IPAllocation, space string) map[string]string
 	return missing
 }
 
-// FillSpec writes a range into the absent fields spec.pinnedRange and spec.count: the granted range, or without a grant the range that the allocation
-// already names. A size that spec.count cannot hold is not written.
+// FillSpec writes a range into the absent fields spec.pinnedRange and spec.count: the
+// granted range, or without a grant the range that the allocation already names. A size
+// that spec.count cannot hold is not written.
 func FillSpec(a *v1alpha1.IPAllocation, ranges []allocator.Range) {
 	r, _, _ := FindRange(a)
 	if len(ranges) > 0 {
@@ -163,8 +170,9 @@ func RestoreSpec(stored, updated *v1alpha1.IPAllocation) {
 	}
 }
 
-// CompleteMetadata adds missing labels of an allocation in a routing domain, and the finalizer that keeps the allocation until its release is recorded. It
-// reports whether any was missing.
+// CompleteMetadata adds missing labels of an allocation in a routing domain, and the
+// finalizer that keeps the allocation until its release is recorded. It reports whether
+// any was missing.
 func CompleteMetadata(a *v1alpha1.IPAllocation, space string) bool {
 	labelled := object.AddLabels(a, FindMissingLabels(a, space))
 	return object.AddFinalizer(a, v1alpha1.FinalizerIPAllocation) || labelled

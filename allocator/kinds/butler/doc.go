@@ -1,5 +1,5 @@
-// Package butler converts NetworkPools and IPAllocations to the types of the ledger. Webhooks and reconcilers share the conversions, so an object has one
-// meaning in both.
+// Package butler converts NetworkPools and IPAllocations to the types of the ledger.
+// Webhooks and reconcilers share the conversions, so an object has one meaning in both.
 //
 //	NetworkPool                                ledger.Pool
 //	  spec.tenantAllocation.ranges      ─┐
@@ -18,9 +18,10 @@
 //	  annotation grant                   ──▶   Token
 //	  condition Ready                    ──▶   Ready
 //
-// Stored objects are parsed leniently: an unambiguous value counts even if today's rules would deny the object. New objects must satisfy every rule
-// (Validate…); an update must satisfy the rules that the stored object satisfies.
+// Stored objects are parsed leniently: an unambiguous value counts even if today's rules
+// would deny the object. New objects must satisfy every rule (Validate…); an update must
+// satisfy the rules that the stored object satisfies.
 //
-// No function uses a clock or I/O. FillSpec, RestoreSpec and CompleteMetadata change their allocation; the other functions change no argument. Concurrent use is
-// safe.
+// No function uses a clock or I/O. FillSpec, RestoreSpec and CompleteMetadata change
+// their allocation; the other functions change no argument. Concurrent use is safe.
 package butler

@@ -8,8 +8,9 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// parseGateway parses spec.gateway as a range of one address. The range is not valid if no address must be reserved: without a gateway, and with a
-// link-local gateway, which is outside the pool.
+// parseGateway parses spec.gateway as a range of one address. The range is not valid if
+// no address must be reserved: without a gateway, and with a link-local gateway, which is
+// outside the pool.
 func parseGateway(p *v1alpha1.NetworkPool, network allocator.Range) (allocator.Range, field.ErrorList) {
 	if p.Spec.Gateway == "" {
 		return allocator.Range{}, nil

@@ -16,12 +16,14 @@ func NetworkPoolKey(namespace, name string) ledger.Key {
 	return ledger.Key{Resource: ResourceNetworkPool, Namespace: namespace, Name: name}
 }
 
-// IPAllocationKey returns the key of an IPAllocation. name is empty until generateName is expanded.
+// IPAllocationKey returns the key of an IPAllocation. name is empty until generateName is
+// expanded.
 func IPAllocationKey(namespace, name string) ledger.Key {
 	return ledger.Key{Resource: ResourceIPAllocation, Namespace: namespace, Name: name}
 }
 
-// PoolKey returns the key of an allocation's pool, which lies in the namespace of the allocation.
+// PoolKey returns the key of an allocation's pool, which lies in the namespace of the
+// allocation.
 func PoolKey(a *v1alpha1.IPAllocation) ledger.Key {
 	return NetworkPoolKey(a.Namespace, a.Spec.PoolRef.Name)
 }

@@ -20,8 +20,9 @@ const (
 	defaultLBPoolPerTenant = 8
 )
 
-// ConvertPool converts a NetworkPool for the ledger. A pool that breaks a rule offers no addresses; the errors name the rules, and the readable part of the
-// reserved networks and the releases still counts. Host bits do not matter.
+// ConvertPool converts a NetworkPool for the ledger. A pool that breaks a rule offers no
+// addresses; the errors name the rules, and the readable part of the reserved networks
+// and the releases still counts. Host bits do not matter.
 func ConvertPool(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	read, errs := parseSpec(p)
 	list := poolrecord.ReadList(p)
@@ -58,7 +59,8 @@ func hasAnnotation(p *v1alpha1.NetworkPool, name string) bool {
 	return has
 }
 
-// RequestedCount returns how many addresses an allocation requests: spec.count, else the pool's default for the type. p may be nil.
+// RequestedCount returns how many addresses an allocation requests: spec.count, else the
+// pool's default for the type. p may be nil.
 func RequestedCount(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) int32 {
 	if a.Spec.Count != nil {
 		return *a.Spec.Count
@@ -77,7 +79,8 @@ func RequestedCount(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) int32 {
 	return count
 }
 
-// parseInfrastructure returns the addresses that the platform uses. They are blocked for tenants like reserved addresses.
+// parseInfrastructure returns the addresses that the platform uses. They are blocked for
+// tenants like reserved addresses.
 func parseInfrastructure(platform []v1alpha1.InfrastructureAllocation) []allocator.Range {
 	var used []allocator.Range
 	for _, a := range platform {
@@ -88,7 +91,8 @@ func parseInfrastructure(platform []v1alpha1.InfrastructureAllocation) []allocat
 	return used
 }
 
-// parseReleases returns the cooldowns in the recorded releases, expired cooldowns included. An invalid record keeps no address from being allocated.
+// parseReleases returns the cooldowns in the recorded releases, expired cooldowns
+// included. An invalid record keeps no address from being allocated.
 func parseReleases(releases []v1alpha1.Release) []ledger.RecordedRange {
 	var cooldowns []ledger.RecordedRange
 	for _, r := range releases {
@@ -102,7 +106,8 @@ func parseReleases(releases []v1alpha1.Release) []ledger.RecordedRange {
 	return cooldowns
 }
 
-// declaredRange is a range with the path of its field. The range of an invalid field is not valid.
+// declaredRange is a range with the path of its field. The range of an invalid field is
+// not valid.
 type declaredRange struct {
 	path *field.Path
 	allocator.Range
@@ -129,7 +134,8 @@ func (r parsedSpec) blockedRanges() []allocator.Range {
 	return blocked
 }
 
-// describeBlocked returns the reason for messages why a range is blocked, with the field that blocks the range.
+// describeBlocked returns the reason for messages why a range is blocked, with the field
+// that blocks the range.
 func (r parsedSpec) describeBlocked(blocked allocator.Range, platform []v1alpha1.InfrastructureAllocation) string {
 	if i := slices.IndexFunc(r.reserved, func(p declaredRange) bool { return p.Range == blocked }); i >= 0 {
 		return fmt.Sprintf("is reserved (%s)", r.reserved[i].path)
@@ -145,7 +151,8 @@ func (r parsedSpec) describeBlocked(blocked allocator.Range, platform []v1alpha1
 	return ""
 }
 
-// explainOutside returns why the pool does not offer a range; "" if spec.cidr does not contain the range.
+// explainOutside returns why the pool does not offer a range; "" if spec.cidr does not
+// contain the range.
 func (r parsedSpec) explainOutside(outside allocator.Range) string {
 	if r.network.Covers(outside) {
 		return "inside spec.cidr, but in no range of spec.tenantAllocation"
@@ -256,8 +263,8 @@ func (r parsedSpec) checkOrder() field.ErrorList {
 	return errs
 }
 
-// checkEdges denies a reserved network that covers one end of a tenant range. A reserved network may lie in the range, lie beside the range, or cover the
-// whole range.
+// checkEdges denies a reserved network that covers one end of a tenant range. A reserved
+// network may lie in the range, lie beside the range, or cover the whole range.
 //
 //	tenant range       |-----------|
 //	reserved, good   |---------------|    |--|
@@ -275,7 +282,8 @@ func (r parsedSpec) checkEdges() field.ErrorList {
 	return errs
 }
 
-// invalid returns an error that quotes the range in the notation of its field: a network as CIDR, two addresses with a dash.
+// invalid returns an error that quotes the range in the notation of its field: a network
+// as CIDR, two addresses with a dash.
 func (p declaredRange) invalid(format string, args ...any) *field.Error {
 	return field.Invalid(p.path, p.Text(), fmt.Sprintf(format, args...))
 }

@@ -12,8 +12,9 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// ValidateIPAllocation checks every rule that needs no other object, including the rules of the schema: a mutating webhook runs before schema validation,
-// and an invalid object should cost no grant.
+// ValidateIPAllocation checks every rule that needs no other object, including the rules
+// of the schema: a mutating webhook runs before schema validation, and an invalid object
+// should cost no grant.
 func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
 	var (
 		errs   field.ErrorList
@@ -43,8 +44,10 @@ func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
 	return errs
 }
 
-// ValidateIPAllocationUpdate returns the errors of ValidateIPAllocation that the stored allocation does not have. Once the allocation owns a range, in spec
-// or in an earlier allocator's status, an update may only add absent fields of spec, and correct a count that differs from the size of the range.
+// ValidateIPAllocationUpdate returns the errors of ValidateIPAllocation that the stored
+// allocation does not have. Once the allocation owns a range, in spec or in an earlier
+// allocator's status, an update may only add absent fields of spec, and correct a count
+// that differs from the size of the range.
 func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.ErrorList {
 	errs := object.NewErrors(ValidateIPAllocation(old), ValidateIPAllocation(updated))
 	owned, source, err := FindRange(old)
@@ -81,8 +84,9 @@ func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.Error
 	return errs
 }
 
-// AwaitsStatus reports whether the rule of the CRD for updates denies an update until the first status is written: the rule reads from the status whether the
-// allocation owns the range that it names, and to which number the count may be corrected.
+// AwaitsStatus reports whether the rule of the CRD for updates denies an update until the
+// first status is written: the rule reads from the status whether the allocation owns the
+// range that it names, and to which number the count may be corrected.
 func AwaitsStatus(stored, updated *v1alpha1.IPAllocation) bool {
 	o, u := stored.Spec, updated.Spec
 	if o.PinnedRange == nil || stored.Status.Phase != "" {

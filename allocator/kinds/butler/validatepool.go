@@ -25,7 +25,8 @@ const (
 	warningNothing    = "%s every address that spec offers to tenants: nothing can be allocated from this pool"
 )
 
-// ValidateNetworkPool checks every rule that needs no other object, including the rules of the schema.
+// ValidateNetworkPool checks every rule that needs no other object, including the rules
+// of the schema.
 func ValidateNetworkPool(p *v1alpha1.NetworkPool) field.ErrorList {
 	_, errs := parseSpec(p)
 	spec := field.NewPath("spec")
@@ -52,8 +53,9 @@ func ValidateNetworkPool(p *v1alpha1.NetworkPool) field.ErrorList {
 	return append(errs, gatewayText(p).CheckCanonicalAddress()...)
 }
 
-// ValidateNetworkPoolUpdate returns the errors of ValidateNetworkPool that the stored pool does not have, and an error if spec.cidr shrinks or moves. The
-// ledger checks whether the update removes owned addresses.
+// ValidateNetworkPoolUpdate returns the errors of ValidateNetworkPool that the stored
+// pool does not have, and an error if spec.cidr shrinks or moves. The ledger checks
+// whether the update removes owned addresses.
 func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorList {
 	errs := object.NewErrors(ValidateNetworkPool(old), ValidateNetworkPool(updated))
 	before, _ := parseSpec(old)
@@ -66,8 +68,9 @@ func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorLi
 	return errs
 }
 
-// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool, one line each. describeOwner returns the owner of an address in the pool's
-// routing domain as "by ipallocations/web", or "" for a free address.
+// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool,
+// one line each. describeOwner returns the owner of an address in the pool's routing
+// domain as "by ipallocations/web", or "" for a free address.
 func FindPoolWarnings(p *v1alpha1.NetworkPool, describeOwner func(netip.Addr) string) []string {
 	var warnings []string
 	if domain, is := p.Labels[v1alpha1.LabelRoutingDomain]; is && domain != p.Spec.RoutingDomain {

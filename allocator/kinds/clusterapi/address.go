@@ -14,7 +14,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// FailurePrefix: the prefix of the pool is invalid. Package metal3 has the other failures.
+// FailurePrefix: the prefix of the pool is invalid. Package metal3 has the other
+// failures.
 const FailurePrefix metal3.Failure = "Invalid prefix value, it must be between 0 and 128"
 
 // ipAddressKey returns the key of an IPAddress.
@@ -22,8 +23,9 @@ func ipAddressKey(namespace, name string) ledger.Key {
 	return ledger.Key{Resource: ResourceIPAddress, Namespace: namespace, Name: name}
 }
 
-// ConvertAddress converts a stored IPAddress for the ledger: the IPAddress owns its address on behalf of its claim. An IPAddress of another provider's pool
-// owns no address in the ledger.
+// ConvertAddress converts a stored IPAddress for the ledger: the IPAddress owns its
+// address on behalf of its claim. An IPAddress of another provider's pool owns no address
+// in the ledger.
 func ConvertAddress(o *ipamv1.IPAddress) ledger.Claim {
 	pool, ours := findPoolKey(o.Namespace, o.Spec.PoolRef)
 	var a netip.Addr
@@ -36,15 +38,17 @@ func ConvertAddress(o *ipamv1.IPAddress) ledger.Claim {
 	return claim
 }
 
-// IsManaged reports whether an IPAddress belongs to an IPPool or NetworkPool. Cluster API denies invalid addresses.
+// IsManaged reports whether an IPAddress belongs to an IPPool or NetworkPool. Cluster API
+// denies invalid addresses.
 func IsManaged(o *ipamv1.IPAddress) bool {
 	_, ours := findPoolKey(o.Namespace, o.Spec.PoolRef)
 	_, err := netip.ParseAddr(o.Spec.Address)
 	return ours && err == nil
 }
 
-// ValidateIPAddress requires the notation of the pools' addresses. Cluster API also accepts zones and IPv4 written as IPv6, which could name an address
-// that is already owned.
+// ValidateIPAddress requires the notation of the pools' addresses. Cluster API also
+// accepts zones and IPv4 written as IPv6, which could name an address that is already
+// owned.
 func ValidateIPAddress(o *ipamv1.IPAddress) field.ErrorList {
 	if _, err := fieldtext.At(field.NewPath("spec", "address"), o.Spec.Address).ParseAddress(); err != nil {
 		return field.ErrorList{err}
@@ -52,8 +56,9 @@ func ValidateIPAddress(o *ipamv1.IPAddress) field.ErrorList {
 	return nil
 }
 
-// BuildIPPoolAddress returns name and spec of the IPAddress for a claim with an address of an IPPool; the name follows Metal3's rule. IPAddress has no
-// field for name servers; clients find them in the pool. The error is FailurePrefix.
+// BuildIPPoolAddress returns name and spec of the IPAddress for a claim with an address
+// of an IPPool; the name follows Metal3's rule. IPAddress has no field for name servers;
+// clients find them in the pool. The error is FailurePrefix.
 func BuildIPPoolAddress(p *metal3v1.IPPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec, error) {
 	settings := metal3.FindSettings(p, a)
 	if settings.Prefix < 0 || settings.Prefix > 128 {
@@ -62,8 +67,10 @@ func BuildIPPoolAddress(p *metal3v1.IPPool, c *ipamv1.IPAddressClaim, a netip.Ad
 	return metal3.AddressName(p, a), buildAddressSpec(c, a, settings.Prefix, string(ptr.Deref(settings.Gateway, ""))), nil
 }
 
-// BuildNetworkPoolAddress returns name and spec of the IPAddress for a claim with an address of a NetworkPool; the name is the name of the claim. A pool
-// with an invalid cidr offers no addresses; an address owned nevertheless gets the prefix length of a single address.
+// BuildNetworkPoolAddress returns name and spec of the IPAddress for a claim with an
+// address of a NetworkPool; the name is the name of the claim. A pool with an invalid
+// cidr offers no addresses; an address owned nevertheless gets the prefix length of a
+// single address.
 func BuildNetworkPoolAddress(p *butlerv1.NetworkPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec) {
 	prefix := a.BitLen()
 	if network, err := netip.ParsePrefix(p.Spec.CIDR); err == nil {

@@ -27,12 +27,14 @@ const (
 	ResourceIPAddress      = "ipaddresses.ipam.cluster.x-k8s.io"
 )
 
-// ipAddressClaimKey returns the key of an IPAddressClaim. name is empty until generateName is expanded.
+// ipAddressClaimKey returns the key of an IPAddressClaim. name is empty until
+// generateName is expanded.
 func ipAddressClaimKey(namespace, name string) ledger.Key {
 	return ledger.Key{Resource: ResourceIPAddressClaim, Namespace: namespace, Name: name}
 }
 
-// FindPoolKey returns the key of a claim's pool, which lies in the namespace of the claim; false for a claim of another provider.
+// FindPoolKey returns the key of a claim's pool, which lies in the namespace of the
+// claim; false for a claim of another provider.
 func FindPoolKey(c *ipamv1.IPAddressClaim) (ledger.Key, bool) {
 	return findPoolKey(c.Namespace, c.Spec.PoolRef)
 }
@@ -47,7 +49,8 @@ func findPoolKey(namespace string, ref ipamv1.IPPoolReference) (ledger.Key, bool
 	return ledger.Key{}, false
 }
 
-// FindClaimWarnings warns of a reference to an unknown kind of pool in an API group of ours: no provider serves the claim.
+// FindClaimWarnings warns of a reference to an unknown kind of pool in an API group of
+// ours: no provider serves the claim.
 func FindClaimWarnings(ref ipamv1.IPPoolReference) []string {
 	kinds := map[string]string{metal3v1.GroupVersion.Group: "IPPool", butlerv1.GroupVersion.Group: "NetworkPool"}
 	kind, ours := kinds[ref.APIGroup]
@@ -64,7 +67,8 @@ func FindClaimWarnings(ref ipamv1.IPPoolReference) []string {
 		fieldtext.Shorten(ref.Kind), ref.APIGroup, kind, remedy)}
 }
 
-// ConvertClaim converts a stored claim for the ledger. A claim of another provider owns no addresses.
+// ConvertClaim converts a stored claim for the ledger. A claim of another provider owns
+// no addresses.
 func ConvertClaim(c *ipamv1.IPAddressClaim) ledger.Claim {
 	pool, ours := FindPoolKey(c)
 	var a netip.Addr
@@ -81,7 +85,8 @@ func ConvertClaim(c *ipamv1.IPAddressClaim) ledger.Claim {
 	return claim
 }
 
-// ReasonAddressConflict is the reason of condition Ready=False for the loser of an address conflict.
+// ReasonAddressConflict is the reason of condition Ready=False for the loser of an
+// address conflict.
 const ReasonAddressConflict = butlerv1.ReasonAddressConflict
 
 // IsFlagged reports whether a claim is marked as the loser of an address conflict.
@@ -90,12 +95,14 @@ func IsFlagged(c *ipamv1.IPAddressClaim) bool {
 	return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == ReasonAddressConflict
 }
 
-// ValidateIPAddressClaim checks the annotation of a claim; Cluster API checks the spec. old is nil for a create.
+// ValidateIPAddressClaim checks the annotation of a claim; Cluster API checks the spec.
+// old is nil for a create.
 func ValidateIPAddressClaim(old, c *ipamv1.IPAddressClaim) field.ErrorList {
 	return metal3.ValidateAddressAnnotation(old, c)
 }
 
-// SelectFinalizers returns the finalizers of a claim and of its IPAddress, by the kind of the pool.
+// SelectFinalizers returns the finalizers of a claim and of its IPAddress, by the kind of
+// the pool.
 func SelectFinalizers(c *ipamv1.IPAddressClaim) (claim, address string) {
 	if c.Spec.PoolRef.Kind == "NetworkPool" {
 		return butlerv1.FinalizerIPAddressClaim, butlerv1.FinalizerIPAddress
@@ -103,7 +110,8 @@ func SelectFinalizers(c *ipamv1.IPAddressClaim) (claim, address string) {
 	return metal3v1.FinalizerClusterAPIClaim, metal3v1.FinalizerClusterAPIAddress
 }
 
-// FindClusterName returns the name of a claim's Cluster, in the namespace of the claim; empty for none. The field has priority over the label.
+// FindClusterName returns the name of a claim's Cluster, in the namespace of the claim;
+// empty for none. The field has priority over the label.
 func FindClusterName(c *ipamv1.IPAddressClaim) string {
 	if c.Spec.ClusterName != "" {
 		return c.Spec.ClusterName
@@ -111,8 +119,9 @@ func FindClusterName(c *ipamv1.IPAddressClaim) string {
 	return c.Labels[clusterv1.ClusterNameLabel]
 }
 
-// CheckWait returns a *metal3.WaitError while a claim must not be reconciled: the claim or its Cluster has the annotation cluster.x-k8s.io/paused, the
-// Cluster is paused by spec.paused, or the Cluster does not exist.
+// CheckWait returns a *metal3.WaitError while a claim must not be reconciled: the claim
+// or its Cluster has the annotation cluster.x-k8s.io/paused, the Cluster is paused by
+// spec.paused, or the Cluster does not exist.
 func CheckWait(c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
 	const kind = "IPAddressClaim"
 	name := FindClusterName(c)
@@ -125,12 +134,14 @@ func CheckWait(c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
 	return nil
 }
 
-// CheckNetworkPoolWait returns a *metal3.WaitError while a NetworkPool has the annotation cluster.x-k8s.io/paused.
+// CheckNetworkPoolWait returns a *metal3.WaitError while a NetworkPool has the annotation
+// cluster.x-k8s.io/paused.
 func CheckNetworkPoolWait(p *butlerv1.NetworkPool) error {
 	return metal3.CheckWait(p, "NetworkPool", "", nil)
 }
 
-// SelectReadyReason returns the reason of condition Ready=False for a claim without an address.
+// SelectReadyReason returns the reason of condition Ready=False for a claim without an
+// address.
 func SelectReadyReason(err error) string {
 	if errors.Is(err, metal3.FailureExhausted) || errors.Is(err, allocator.ErrExhausted) {
 		return ipamv1.IPAddressClaimReadyPoolExhaustedReason
@@ -138,7 +149,8 @@ func SelectReadyReason(err error) string {
 	return ipamv1.IPAddressClaimReadyAllocationFailedReason
 }
 
-// BuildNetworkPoolRequest returns the request of a claim to a NetworkPool: the address in the annotation, or a free address.
+// BuildNetworkPoolRequest returns the request of a claim to a NetworkPool: the address in
+// the annotation, or a free address.
 func BuildNetworkPoolRequest(c *ipamv1.IPAddressClaim) []ledger.RangeRequest {
 	a, _ := metal3.ParseAddressAnnotation(c)
 	return metal3.AddressRequest{Address: a}.ToLedger()

@@ -60,8 +60,8 @@ func (t Text) ParsePrefix() (netip.Prefix, *field.Error) {
 	return p, nil
 }
 
-// CheckCanonicalAddress returns an error for an address that is not in canonical notation. It accepts a text that is not an address: ParseAddress reports
-// the fault.
+// CheckCanonicalAddress returns an error for an address that is not in canonical
+// notation. It accepts a text that is not an address: ParseAddress reports the fault.
 func (t Text) CheckCanonicalAddress() field.ErrorList {
 	if a, err := t.ParseAddress(); err == nil && a.String() != t.Value {
 		return field.ErrorList{t.Invalid("must be in canonical form, %s: write %s", describeCanonical(t.Value), a)}
@@ -88,7 +88,8 @@ func isCanonical(text string) bool {
 
 var leadingZeros = regexp.MustCompile(`(^|\.)0+([0-9])`)
 
-// explainAddress returns why a text is not an address, with a correction if the correction is obvious.
+// explainAddress returns why a text is not an address, with a correction if the
+// correction is obvious.
 func explainAddress(text string) string {
 	trimmed := strings.TrimSpace(text)
 	if a, err := netip.ParseAddr(trimmed); err == nil {
@@ -103,7 +104,8 @@ func explainAddress(text string) string {
 	return addressRule
 }
 
-// explainNetwork returns why a text is not a network, with a correction if the correction is obvious.
+// explainNetwork returns why a text is not a network, with a correction if the correction
+// is obvious.
 func explainNetwork(text string) string {
 	trimmed := strings.TrimSpace(text)
 	if p, err := netip.ParsePrefix(trimmed); err == nil {
@@ -122,8 +124,8 @@ func explainNetwork(text string) string {
 	return networkRule
 }
 
-// CheckCanonicalPrefix returns an error for a network with host bits, or not in canonical notation. It accepts a text that is not a network: ParsePrefix
-// reports the fault.
+// CheckCanonicalPrefix returns an error for a network with host bits, or not in canonical
+// notation. It accepts a text that is not a network: ParsePrefix reports the fault.
 func (t Text) CheckCanonicalPrefix() field.ErrorList {
 	p, err := t.ParsePrefix()
 	switch {
@@ -135,7 +137,8 @@ func (t Text) CheckCanonicalPrefix() field.ErrorList {
 	return field.ErrorList{t.Invalid("must be in canonical form, %s: write %s", describeCanonical(t.Value), p)}
 }
 
-// ParseRange parses the range from first to last. path is the path of the object with both fields.
+// ParseRange parses the range from first to last. path is the path of the object with
+// both fields.
 func ParseRange(path *field.Path, first, last Text) (allocator.Range, field.ErrorList) {
 	var errs field.ErrorList
 	a, err := first.ParseAddress()
@@ -159,7 +162,8 @@ func ParseRange(path *field.Path, first, last Text) (allocator.Range, field.Erro
 // MaxQuoted bounds the quoted bytes of a text of another author.
 const MaxQuoted = 1024
 
-// Shorten returns a text for quotation: unchanged up to MaxQuoted bytes, otherwise one line of MaxQuoted bytes and an ellipsis.
+// Shorten returns a text for quotation: unchanged up to MaxQuoted bytes, otherwise one
+// line of MaxQuoted bytes and an ellipsis.
 func Shorten(text string) string {
 	if len(text) <= MaxQuoted {
 		return text
@@ -167,7 +171,8 @@ func Shorten(text string) string {
 	return SingleLine(text, MaxQuoted)
 }
 
-// SingleLine returns a text of another author as valid UTF-8 without line breaks, cut after longest bytes with an ellipsis.
+// SingleLine returns a text of another author as valid UTF-8 without line breaks, cut
+// after longest bytes with an ellipsis.
 func SingleLine(text string, longest int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) > longest {
@@ -176,7 +181,8 @@ func SingleLine(text string, longest int) string {
 	return text
 }
 
-// CheckName returns an error for a reference without a name, or with a name that is not a valid object name.
+// CheckName returns an error for a reference without a name, or with a name that is not a
+// valid object name.
 func CheckName(path *field.Path, name string, check func(string) []string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "name the object that is meant")}

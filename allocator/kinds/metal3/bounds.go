@@ -17,8 +17,8 @@ const (
 // indexBytes returns the bytes of an entry of status.indexes.
 func indexBytes(name string, a v1alpha1.IP) int { return len(name) + len(a) + 6 }
 
-// BoundIndexes removes the entries of status.indexes, the last by name, for which the pool has no room, and returns their number. They own their addresses as
-// others do.
+// BoundIndexes removes the entries of status.indexes, the last by name, for which the
+// pool has no room, and returns their number. They own their addresses as others do.
 func BoundIndexes(indexes map[string]v1alpha1.IP) (unlisted int) {
 	room, n := maxIndexes, 0
 	for _, name := range slices.Sorted(maps.Keys(indexes)) {

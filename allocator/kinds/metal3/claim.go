@@ -24,7 +24,8 @@ const (
 	ResourceIPAddress = "ipaddresses.ipam.metal3.io"
 )
 
-// IndexOwnerClaim is an informer index of address objects: name of the claim -> address objects
+// IndexOwnerClaim is an informer index of address objects: name of the claim -> address
+// objects
 const IndexOwnerClaim = "for"
 
 // ipClaimKey returns the key of an IPClaim. name is empty until generateName is expanded.
@@ -37,11 +38,13 @@ func ipAddressKey(namespace, name string) ledger.Key {
 	return ledger.Key{Resource: ResourceIPAddress, Namespace: namespace, Name: name}
 }
 
-// PoolKey returns the key of a claim's pool, which lies in the namespace of the claim. Other fields of the reference are ignored.
+// PoolKey returns the key of a claim's pool, which lies in the namespace of the claim.
+// Other fields of the reference are ignored.
 func PoolKey(c *v1alpha1.IPClaim) ledger.Key { return IPPoolKey(c.Namespace, c.Spec.Pool.Name) }
 
-// ParseAddressAnnotation parses the annotation ipAddress of a claim of either kind: the requested address and, after allocation, the allocated address. The
-// address is not valid without the annotation; an invalid text returns an error too.
+// ParseAddressAnnotation parses the annotation ipAddress of a claim of either kind: the
+// requested address and, after allocation, the allocated address. The address is not
+// valid without the annotation; an invalid text returns an error too.
 func ParseAddressAnnotation(o metav1.Object) (netip.Addr, *field.Error) {
 	text := o.GetAnnotations()[v1alpha1.AnnotationIPAddress]
 	if text == "" {
@@ -59,15 +62,16 @@ func AddressAnnotationPath() *field.Path {
 	return field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationIPAddress)
 }
 
-// HasAllocatedAddress reports whether a claim of either kind names an earlier allocation: the annotations ipAddress and origin. In a stored claim both come
-// from the allocator; in a create they may come from a backup or from any user.
+// HasAllocatedAddress reports whether a claim of either kind names an earlier allocation:
+// the annotations ipAddress and origin. In a stored claim both come from the allocator;
+// in a create they may come from a backup or from any user.
 func HasAllocatedAddress(o metav1.Object) bool {
 	a, _ := ParseAddressAnnotation(o)
 	return a.IsValid() && o.GetAnnotations()[butlerv1.AnnotationOrigin] != ""
 }
 
-// FillAddress writes a granted address into the annotation ipAddress of a claim of either kind. An annotation with the same address stays as its author
-// wrote it.
+// FillAddress writes a granted address into the annotation ipAddress of a claim of either
+// kind. An annotation with the same address stays as its author wrote it.
 func FillAddress(c metav1.Object, ranges []allocator.Range) {
 	if len(ranges) == 0 {
 		return
@@ -83,14 +87,16 @@ func FillAddress(c metav1.Object, ranges []allocator.Range) {
 	c.SetAnnotations(annotations)
 }
 
-// CompleteMetadata adds the missing label of the routing domain, outside the default space, and the missing finalizer of a claim of either kind. It reports
-// whether any was missing.
+// CompleteMetadata adds the missing label of the routing domain, outside the default
+// space, and the missing finalizer of a claim of either kind. It reports whether any was
+// missing.
 func CompleteMetadata(c metav1.Object, space, finalizer string) bool {
 	labelled := space != "" && object.AddLabels(c, map[string]string{butlerv1.LabelRoutingDomain: space})
 	return object.AddFinalizer(c, finalizer) || labelled
 }
 
-// toRanges returns an address as ranges of the ledger; nil for an address that is not valid.
+// toRanges returns an address as ranges of the ledger; nil for an address that is not
+// valid.
 func toRanges(a netip.Addr) []allocator.Range {
 	if !a.IsValid() {
 		return nil
@@ -98,7 +104,8 @@ func toRanges(a netip.Addr) []allocator.Range {
 	return []allocator.Range{{First: a, Last: a}}
 }
 
-// ConvertObject converts the common part of claims and address objects for the ledger. The caller adds the part that depends on status.
+// ConvertObject converts the common part of claims and address objects for the ledger.
+// The caller adds the part that depends on status.
 func ConvertObject(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.Claim {
 	claim := ledger.Claim{
 		Key:             key,
@@ -128,8 +135,10 @@ func ConvertClaim(c *v1alpha1.IPClaim) ledger.Claim {
 	return claim
 }
 
-// ConflictPrefix begins status.errorMessage of an IPClaim in an address conflict, and marks the IPClaim as flagged. ConflictPrefix is part of the stored
-// format: the text after ConflictPrefix may change between releases, ConflictPrefix may not. There is no structured field for the mark:
+// ConflictPrefix begins status.errorMessage of an IPClaim in an address conflict, and
+// marks the IPClaim as flagged. ConflictPrefix is part of the stored format: the text
+// after ConflictPrefix may change between releases, ConflictPrefix may not. There is no
+// structured field for the mark:
 //
 //	another field, or a condition   the status of Metal3 has only address and errorMessage, and the CRD of Metal3 prunes other fields
 //	an annotation                   needs a write of its own, not atomic with the message, and clusterctl move copies it to a cluster without the conflict
@@ -144,8 +153,9 @@ func IsFlagged(c *v1alpha1.IPClaim) bool {
 // FormatConflict formats an address conflict for status.errorMessage.
 func FormatConflict(message string) string { return ConflictPrefix + message }
 
-// ConvertAddress converts a stored IPAddress for the ledger: the IPAddress owns its address on behalf of its claim. An IPAddress has no status: readers use
-// the address at once, so Ready is always true, and a conflict cannot be shown on the object.
+// ConvertAddress converts a stored IPAddress for the ledger: the IPAddress owns its
+// address on behalf of its claim. An IPAddress has no status: readers use the address at
+// once, so Ready is always true, and a conflict cannot be shown on the object.
 func ConvertAddress(o *v1alpha1.IPAddress) ledger.Claim {
 	a, _ := fieldtext.At(nil, string(o.Spec.Address)).ParseAddress()
 	claim := ConvertObject(o, ipAddressKey(o.Namespace, o.Name), IPPoolKey(o.Namespace, o.Spec.Pool.Name), a)
@@ -167,13 +177,15 @@ func ValidateIPClaim(old, c *v1alpha1.IPClaim) field.ErrorList {
 	return errs
 }
 
-// changesReference reports whether an update changes the target of a reference. Other fields of the reference do not count.
+// changesReference reports whether an update changes the target of a reference. Other
+// fields of the reference do not count.
 func changesReference(was, is corev1.ObjectReference) bool {
 	return was.Name != is.Name || was.Namespace != is.Namespace || was.Kind != is.Kind
 }
 
-// ValidateAddressAnnotation checks the annotation ipAddress of a claim of either kind. An address from the allocator is immutable. old may be a nil
-// pointer. A claim marked as moved to another cluster is not checked: changes here have no effect.
+// ValidateAddressAnnotation checks the annotation ipAddress of a claim of either kind. An
+// address from the allocator is immutable. old may be a nil pointer. A claim marked as
+// moved to another cluster is not checked: changes here have no effect.
 func ValidateAddressAnnotation[T metav1.Object](old, c T) field.ErrorList {
 	asked, err := ParseAddressAnnotation(c)
 	switch {
@@ -194,8 +206,9 @@ func isStored[T metav1.Object](old T) bool {
 	return any(old) != any(none)
 }
 
-// ValidateIPAddress checks the rules that need no other object; old is nil for a create. An update is checked for immutable fields only, because installed
-// CRDs may lack these rules.
+// ValidateIPAddress checks the rules that need no other object; old is nil for a create.
+// An update is checked for immutable fields only, because installed CRDs may lack these
+// rules.
 func ValidateIPAddress(old, o *v1alpha1.IPAddress) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")

@@ -15,7 +15,8 @@ import (
 const (
 	// annotationPaused makes every controller leave an object alone.
 	annotationPaused = "cluster.x-k8s.io/paused"
-	// annotationDeleteForMove marks an object that clusterctl deletes here after a move to another cluster.
+	// annotationDeleteForMove marks an object that clusterctl deletes here after a move
+	// to another cluster.
 	annotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 	// AnnotationBlockMove makes clusterctl wait before a move.
 	AnnotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
@@ -28,10 +29,12 @@ const (
 type Cluster struct {
 	UID    types.UID
 	Paused bool // spec.paused
-	// HasPausedAnnotation: the Cluster has the annotation cluster.x-k8s.io/paused. Cluster API's own objects wait while the annotation is set; Metal3's
-	// objects do not.
+	// HasPausedAnnotation: the Cluster has the annotation cluster.x-k8s.io/paused.
+	// Cluster API's own objects wait while the annotation is set; Metal3's objects do
+	// not.
 	HasPausedAnnotation bool
-	// Unknown: the Cluster has not been looked up yet. An unknown Cluster counts as present and paused.
+	// Unknown: the Cluster has not been looked up yet. An unknown Cluster counts as
+	// present and paused.
 	Unknown bool
 }
 
@@ -40,8 +43,9 @@ type Clusters interface {
 	Cluster(namespace, name string) (Cluster, bool)
 }
 
-// WaitError reports that a claim gets no address yet, because the pool, the claim or their Cluster is paused, or the Cluster does not exist yet. A claim moved from
-// another cluster may bring an address that is not stored here yet.
+// WaitError reports that a claim gets no address yet, because the pool, the claim or
+// their Cluster is paused, or the Cluster does not exist yet. A claim moved from another
+// cluster may bring an address that is not stored here yet.
 type WaitError struct {
 	Reason  string
 	Missing bool // the Cluster does not exist
@@ -57,8 +61,9 @@ func IsPaused(o metav1.Object) bool {
 	return paused
 }
 
-// CheckWait returns a *WaitError while an object must not be reconciled, else nil. cluster is the name of the Cluster in the object's namespace, or "" for
-// no Cluster. A deleted object does not wait for a missing Cluster.
+// CheckWait returns a *WaitError while an object must not be reconciled, else nil.
+// cluster is the name of the Cluster in the object's namespace, or "" for no Cluster. A
+// deleted object does not wait for a missing Cluster.
 func CheckWait(o metav1.Object, kind, cluster string, clusters Clusters) error {
 	if IsPaused(o) {
 		return &WaitError{Reason: fmt.Sprintf("%s %s is paused", kind, o.GetName())}
@@ -88,7 +93,8 @@ func CheckPoolWait(p *v1alpha1.IPPool, clusters Clusters) error {
 	return CheckWait(p, "IPPool", cluster, clusters)
 }
 
-// listClusters returns the names of the Clusters in an object's label and owner references.
+// listClusters returns the names of the Clusters in an object's label and owner
+// references.
 func listClusters(o metav1.Object) (names []string) {
 	if name := o.GetLabels()[LabelClusterName]; name != "" {
 		names = append(names, name)
@@ -101,8 +107,10 @@ func listClusters(o metav1.Object) (names []string) {
 	return names
 }
 
-// IsMarkedMoved reports whether an object has the annotation of clusterctl that marks the object as moved to another cluster. Every author with write access can
-// set the annotation. Whether the object was moved is decided after its deletion (state.DecideMoved), and requires that its Cluster was paused.
+// IsMarkedMoved reports whether an object has the annotation of clusterctl that marks the
+// object as moved to another cluster. Every author with write access can set the
+// annotation. Whether the object was moved is decided after its deletion
+// (state.DecideMoved), and requires that its Cluster was paused.
 func IsMarkedMoved(o metav1.Object) bool {
 	_, away := o.GetAnnotations()[annotationDeleteForMove]
 	return away

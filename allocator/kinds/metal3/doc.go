@@ -1,5 +1,5 @@
-// Package metal3 converts IPPools, IPClaims and IPAddresses to the types of the ledger. Webhooks and reconcilers share the conversions, so an object has
-// one meaning in both.
+// Package metal3 converts IPPools, IPClaims and IPAddresses to the types of the ledger.
+// Webhooks and reconcilers share the conversions, so an object has one meaning in both.
 //
 //	IPPool                                     ledger.Pool
 //	  spec.pools, in their order         ──▶   Window
@@ -13,7 +13,8 @@
 //
 // # Addresses of an entry of spec.pools
 //
-// An entry is one range, found by three comparisons of addresses: an IPv6 /64 costs as much as a single address.
+// An entry is one range, found by three comparisons of addresses: an IPv6 /64 costs as
+// much as a single address.
 //
 //	start, end          start ├───────────────┤ end
 //	start, subnet       start ├──────────┤ last address of subnet      start outside of subnet: none
@@ -22,12 +23,15 @@
 //	subnet       192.168.1.1/26 ○├──────┤ 192.168.1.63                 end does not count without start
 //	end                 none
 //
-// Gateway and broadcast address are allocatable like other addresses. The network address is allocatable except in an entry with only a subnet. The first
-// entry with a free address is used. An address in several entries has the settings of the first entry.
+// Gateway and broadcast address are allocatable like other addresses. The network address
+// is allocatable except in an entry with only a subnet. The first entry with a free
+// address is used. An address in several entries has the settings of the first entry.
 //
-// These rules are the rules of Metal3's own address manager, oddities included: pools must keep their meaning after a migration. Probably unintended pools
-// cause warnings (FindPoolWarnings); the webhooks deny only what Metal3 denies too.
+// These rules are the rules of Metal3's own address manager, oddities included: pools
+// must keep their meaning after a migration. Probably unintended pools cause warnings
+// (FindPoolWarnings); the webhooks deny only what Metal3 denies too.
 //
-// No function uses a clock or I/O. FillAddress and CompleteMetadata change their claim; the other functions change no argument. Concurrent use is safe, except that pools of ConvertPool draw from the random
-// source of the call.
+// No function uses a clock or I/O. FillAddress and CompleteMetadata change their claim;
+// the other functions change no argument. Concurrent use is safe, except that pools of
+// ConvertPool draw from the random source of the call.
 package metal3

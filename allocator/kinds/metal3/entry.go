@@ -19,14 +19,16 @@ type Settings struct {
 	DNSServers []v1alpha1.IP
 }
 
-// OfferedRange is the range of one entry of spec.pools, with its settings. The range of an entry without addresses is not valid.
+// OfferedRange is the range of one entry of spec.pools, with its settings. The range of
+// an entry without addresses is not valid.
 type OfferedRange struct {
 	allocator.Range
 	Settings Settings
 }
 
-// ListOfferedRanges returns one OfferedRange for each entry of a pool, in order of use. An entry without settings has the settings of the pool. An invalid
-// entry has errors, and a range that is not valid.
+// ListOfferedRanges returns one OfferedRange for each entry of a pool, in order of use.
+// An entry without settings has the settings of the pool. An invalid entry has errors,
+// and a range that is not valid.
 func ListOfferedRanges(p *v1alpha1.IPPool) ([]OfferedRange, field.ErrorList) {
 	var (
 		parts []OfferedRange
@@ -48,7 +50,8 @@ func parseOfferedRange(p *v1alpha1.IPPool, i int) (OfferedRange, field.ErrorList
 	return part, errs
 }
 
-// findOfferedRange returns the first range that contains an address; false if no range does.
+// findOfferedRange returns the first range that contains an address; false if no range
+// does.
 func findOfferedRange(p *v1alpha1.IPPool, a netip.Addr) (OfferedRange, bool) {
 	for i := range p.Spec.Pools {
 		if part, _ := parseOfferedRange(p, i); part.Contains(a) {
@@ -58,7 +61,8 @@ func findOfferedRange(p *v1alpha1.IPPool, a netip.Addr) (OfferedRange, bool) {
 	return OfferedRange{}, false
 }
 
-// FindSettings returns the settings of an address: from the first entry that contains the address, else from the pool.
+// FindSettings returns the settings of an address: from the first entry that contains the
+// address, else from the pool.
 func FindSettings(p *v1alpha1.IPPool, a netip.Addr) Settings {
 	if part, has := findOfferedRange(p, a); has {
 		return part.Settings
@@ -97,8 +101,9 @@ type entry struct {
 	subnet     netip.Prefix
 }
 
-// parseEntry parses an entry and checks the rules on which its meaning depends. Field paths are built only for errors: a pool may have thousands of
-// entries, and building paths costs more than parsing.
+// parseEntry parses an entry and checks the rules on which its meaning depends. Field
+// paths are built only for errors: a pool may have thousands of entries, and building
+// paths costs more than parsing.
 func parseEntry(i int, p v1alpha1.Pool) (entry, field.ErrorList) {
 	var (
 		e    entry
@@ -134,7 +139,8 @@ func parseEntry(i int, p v1alpha1.Pool) (entry, field.ErrorList) {
 	return e, errs
 }
 
-// firstAddress returns the first address of an entry; false for an entry without addresses.
+// firstAddress returns the first address of an entry; false for an entry without
+// addresses.
 func (e entry) firstAddress() (netip.Addr, bool) {
 	switch {
 	case e.start.IsValid():
@@ -162,13 +168,15 @@ func (e entry) offeredRange() allocator.Range {
 	return allocator.Range{First: first, Last: last}
 }
 
-// hasEffectiveEnd reports whether end limits an entry: end has no effect without start, or with a start of the other family.
+// hasEffectiveEnd reports whether end limits an entry: end has no effect without start,
+// or with a start of the other family.
 func (e entry) hasEffectiveEnd() bool {
 	return e.start.IsValid() && e.start.BitLen() == e.end.BitLen()
 }
 
-// countAddresses returns the number of addresses by Metal3's count, which Metal3 needs for random allocation; false if Metal3 cannot count: without an end,
-// or above an int64. The count ignores a subnet beside start and end, and the host bits of a lone subnet.
+// countAddresses returns the number of addresses by Metal3's count, which Metal3 needs
+// for random allocation; false if Metal3 cannot count: without an end, or above an int64.
+// The count ignores a subnet beside start and end, and the host bits of a lone subnet.
 func (e entry) countAddresses() (int64, bool) {
 	r, network := allocator.Range{First: e.start, Last: e.end}, allocator.RangeOfPrefix(e.subnet)
 	switch {
@@ -187,7 +195,8 @@ func exceedsInt64(r allocator.Range) bool {
 	return more
 }
 
-// enclosedSpan returns the addresses that an entry mentions, offered or not: Metal3 accepts preAllocations by this rule.
+// enclosedSpan returns the addresses that an entry mentions, offered or not: Metal3
+// accepts preAllocations by this rule.
 func (e entry) enclosedSpan() span {
 	s := span{e.start, e.end}
 	if !s.last.IsValid() {
@@ -204,10 +213,12 @@ func (e entry) enclosedSpan() span {
 	return s
 }
 
-// span is the addresses from first to last, possibly across families: IPv4 sorts below IPv6. A span with last below first is empty.
+// span is the addresses from first to last, possibly across families: IPv4 sorts below
+// IPv6. A span with last below first is empty.
 type span struct{ first, last netip.Addr }
 
-// spanSet finds the spans that contain an address. Spans are sorted by first; each last is the maximum of its own and all earlier ones.
+// spanSet finds the spans that contain an address. Spans are sorted by first; each last
+// is the maximum of its own and all earlier ones.
 type spanSet []span
 
 func newSpanSet(all []span) spanSet {

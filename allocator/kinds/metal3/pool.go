@@ -27,8 +27,9 @@ func IPPoolKey(namespace, name string) ledger.Key {
 	return ledger.Key{Resource: ResourceIPPool, Namespace: namespace, Name: name}
 }
 
-// ConvertPool converts an IPPool for the ledger: Window is the offered ranges in order of use, Blocked is preAllocations. A pool with random allocation
-// draws from source. The errors name the invalid fields; the valid fields count.
+// ConvertPool converts an IPPool for the ledger: Window is the offered ranges in order of
+// use, Blocked is preAllocations. A pool with random allocation draws from source. The
+// errors name the invalid fields; the valid fields count.
 func ConvertPool(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList) {
 	parts, errs := ListOfferedRanges(p)
 	kept, bad := parsePreAllocations(p)
@@ -68,7 +69,8 @@ func ConvertPool(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.Erro
 	return pool, append(errs, bad...)
 }
 
-// parseReuseDelay returns the cooldown of a pool's released addresses; 0 if the annotation is invalid.
+// parseReuseDelay returns the cooldown of a pool's released addresses; 0 if the
+// annotation is invalid.
 func parseReuseDelay(p *v1alpha1.IPPool) (time.Duration, *field.Error) {
 	text, set := p.Annotations[butlerv1.AnnotationReuseDelay]
 	if !set {
@@ -84,8 +86,10 @@ func parseReuseDelay(p *v1alpha1.IPPool) (time.Duration, *field.Error) {
 // NewRandomSource returns an unpredictably seeded source.
 func NewRandomSource() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
 
-// AddressName returns the name of the IPAddress object for an address of a pool: namePrefix, a dash, and the address with dashes for dots and colons.
-// 192.168.0.13 of a pool with the prefix test1-prov is test1-prov-192-168-0-13. Two addresses can have the same name: 1.2.3.4 and 1:2:3:4::.
+// AddressName returns the name of the IPAddress object for an address of a pool:
+// namePrefix, a dash, and the address with dashes for dots and colons. 192.168.0.13 of a
+// pool with the prefix test1-prov is test1-prov-192-168-0-13. Two addresses can have the
+// same name: 1.2.3.4 and 1:2:3:4::.
 func AddressName(p *v1alpha1.IPPool, a netip.Addr) string {
 	return strings.TrimRight(p.Spec.NamePrefix+"-"+strings.NewReplacer(".", "-", ":", "-").Replace(a.String()), "-")
 }
@@ -100,7 +104,8 @@ func preAllocationPath(claim string) *field.Path {
 	return field.NewPath("spec", "preAllocations").Key(claim)
 }
 
-// parsePreAllocation returns the address that a pool reserves for a claim; not valid for none. Field paths are built only for errors, as in parseEntry.
+// parsePreAllocation returns the address that a pool reserves for a claim; not valid for
+// none. Field paths are built only for errors, as in parseEntry.
 func parsePreAllocation(p *v1alpha1.IPPool, claim string) (netip.Addr, *field.Error) {
 	value, kept := p.Spec.PreAllocations[claim]
 	if !kept {

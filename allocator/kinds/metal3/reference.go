@@ -11,8 +11,9 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Only the name of a reference counts, as in Metal3: a reference means an IPPool or IPClaim in the object's own namespace. Other values are accepted with a
-// warning, because clients and clusterctl write complete references.
+// Only the name of a reference counts, as in Metal3: a reference means an IPPool or
+// IPClaim in the object's own namespace. Other values are accepted with a warning,
+// because clients and clusterctl write complete references.
 const (
 	warningNamespace = "%s: %q is ignored, and the %s %q of namespace %s is used: create this object in namespace %s, or name an object of its own namespace"
 	warningKind      = "%s: %q is ignored, and the %s %q is used: %s"
@@ -25,7 +26,8 @@ func FindClaimWarnings(c *v1alpha1.IPClaim) []string {
 		"leave kind out or, for an address of another kind of pool, create an IPAddressClaim of ipam.cluster.x-k8s.io, or a claim of the kind that the pool serves")
 }
 
-// FindAddressWarnings warns of ignored fields in an address object's references to its pool and its claim.
+// FindAddressWarnings warns of ignored fields in an address object's references to its
+// pool and its claim.
 func FindAddressWarnings(o *v1alpha1.IPAddress) []string {
 	const remedy = "leave kind out"
 	spec := field.NewPath("spec")

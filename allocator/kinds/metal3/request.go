@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Failure is why a claim gets no address, in the words that Metal3's users know from status.errorMessage and from condition Ready.
+// Failure is why a claim gets no address, in the words that Metal3's users know from
+// status.errorMessage and from condition Ready.
 type Failure string
 
 // Failures. NewUnreadableFailure returns the failure of an invalid annotation.
@@ -26,7 +27,8 @@ const (
 
 func (f Failure) Error() string { return string(f) }
 
-// UnofferedError reports that no entry of the pool offers the address that a claim requests.
+// UnofferedError reports that no entry of the pool offers the address that a claim
+// requests.
 type UnofferedError struct {
 	Pool    ledger.Key
 	Address netip.Addr
@@ -44,18 +46,21 @@ func (e *UnofferedError) Error() string {
 // Unwrap returns Metal3's failure.
 func (e *UnofferedError) Unwrap() error { return FailureExhausted }
 
-// NewUnreadableFailure returns the failure of a claim whose requested address is invalid. The text has a bounded length.
+// NewUnreadableFailure returns the failure of a claim whose requested address is invalid.
+// The text has a bounded length.
 func NewUnreadableFailure(asked string) Failure {
 	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", fieldtext.Shorten(asked)))
 }
 
-// AddressError reports that the API server denied the creation or deletion of an address object.
+// AddressError reports that the API server denied the creation or deletion of an address
+// object.
 type AddressError struct {
 	Verb string // create or delete
 	Err  error  // response of the API server
 }
 
-// Error returns one line of bounded length, in the words that Metal3's users know, with the reason.
+// Error returns one line of bounded length, in the words that Metal3's users know, with
+// the reason.
 func (e *AddressError) Error() string {
 	return fmt.Sprintf("Failed to %s associated IPAddress object: %s", e.Verb, fieldtext.SingleLine(e.Err.Error(), 1024))
 }
@@ -66,8 +71,9 @@ func (e *AddressError) Unwrap() error { return e.Err }
 // AddressRequest is what a claim requests from its pool.
 type AddressRequest struct {
 	Address netip.Addr // exact address; a free address if not valid
-	// IgnorePoolBlocks: the claim may get Address although the pool reserves it: preAllocations reserves Address for this claim, or the claim names an
-	// earlier allocation.
+	// IgnorePoolBlocks: the claim may get Address although the pool reserves it:
+	// preAllocations reserves Address for this claim, or the claim names an earlier
+	// allocation.
 	IgnorePoolBlocks bool
 }
 
@@ -79,8 +85,10 @@ func (r AddressRequest) ToLedger() []ledger.RangeRequest {
 	return []ledger.RangeRequest{{Exact: allocator.Range{First: r.Address, Last: r.Address}, IgnorePoolBlocks: r.IgnorePoolBlocks}}
 }
 
-// FindAddressObject returns the first address object that owns an address of a pool on behalf of a claim: the address that the claim names, or any address
-// if the claim names none. Objects of other pools do not count: claims of different pools may have the same name.
+// FindAddressObject returns the first address object that owns an address of a pool on
+// behalf of a claim: the address that the claim names, or any address if the claim names
+// none. Objects of other pools do not count: claims of different pools may have the same
+// name.
 func FindAddressObject(pool ledger.Key, named netip.Addr, objects ...ledger.Claim) (ledger.Claim, bool) {
 	for _, o := range objects {
 		if o.Pool == pool && len(o.Ranges) == 1 && !o.Deleting && (!named.IsValid() || o.Ranges[0].First == named) {
@@ -90,8 +98,9 @@ func FindAddressObject(pool ledger.Key, named netip.Addr, objects ...ledger.Clai
 	return ledger.Claim{}, false
 }
 
-// BuildObjectRequest requests the address of an address object, even if the IPPool reserves the address: the claim may have owned the address before the
-// reservation, and only the manager and pool admins create address objects.
+// BuildObjectRequest requests the address of an address object, even if the IPPool
+// reserves the address: the claim may have owned the address before the reservation, and
+// only the manager and pool admins create address objects.
 func BuildObjectRequest(owned ledger.Claim) []ledger.RangeRequest {
 	return []ledger.RangeRequest{{Exact: owned.Ranges[0], IgnorePoolBlocks: owned.Pool.Resource == ResourceIPPool}}
 }
@@ -101,9 +110,12 @@ func BuildObjectRequest(owned ledger.Claim) []ledger.RangeRequest {
 //	the claim names an earlier allocation   that address, unless preAllocations keeps the address from every claim
 //	otherwise                               the result of BuildRequest
 //
-// The annotations ipAddress and origin name an earlier allocation, for example in a backup; but every author of claims can write them. Therefore they permit
-// only addresses that preAllocations keeps under a name that a claim can have: the same author could get such an address by creating the claim of that name.
-// An entry under another name, such as _gateway, keeps its address from every claim. For such an address see BuildObjectRequest.
+// The annotations ipAddress and origin name an earlier allocation, for example in a
+// backup; but every author of claims can write them. Therefore they permit only addresses
+// that preAllocations keeps under a name that a claim can have: the same author could get
+// such an address by creating the claim of that name. An entry under another name, such
+// as _gateway, keeps its address from every claim. For such an address see
+// BuildObjectRequest.
 func BuildClaimRequest(p *v1alpha1.IPPool, c metav1.Object) (AddressRequest, error) {
 	has, _ := ParseAddressAnnotation(c)
 	switch {
@@ -117,11 +129,13 @@ func BuildClaimRequest(p *v1alpha1.IPPool, c metav1.Object) (AddressRequest, err
 	return AddressRequest{Address: has, IgnorePoolBlocks: true}, nil
 }
 
-// isPossibleName reports whether a claim can have a name: the API server accepts DNS subdomains.
+// isPossibleName reports whether a claim can have a name: the API server accepts DNS
+// subdomains.
 func isPossibleName(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) == 0 }
 
-// BuildRequest returns the request of a claim without an allocated address. name is empty until generateName is expanded: no address is reserved then.
-// asked is the annotation ipAddress, or empty. The error wraps a Failure and adds the reason.
+// BuildRequest returns the request of a claim without an allocated address. name is empty
+// until generateName is expanded: no address is reserved then. asked is the annotation
+// ipAddress, or empty. The error wraps a Failure and adds the reason.
 func BuildRequest(p *v1alpha1.IPPool, name, asked string) (AddressRequest, error) {
 	var request netip.Addr
 	if asked != "" {
@@ -158,7 +172,8 @@ func isOffered(p *v1alpha1.IPPool, a netip.Addr) bool {
 	return has
 }
 
-// newUnofferedError returns the error for a requested address that no entry of the pool offers.
+// newUnofferedError returns the error for a requested address that no entry of the pool
+// offers.
 func newUnofferedError(p *v1alpha1.IPPool, a netip.Addr) error {
 	e := &UnofferedError{Pool: IPPoolKey(p.Namespace, p.Name), Address: a}
 	for i, declared := range p.Spec.Pools {
@@ -175,7 +190,8 @@ func newUnofferedError(p *v1alpha1.IPPool, a netip.Addr) error {
 	return e
 }
 
-// isPreAllocated reports whether a pool reserves an address under a name accepted by counts.
+// isPreAllocated reports whether a pool reserves an address under a name accepted by
+// counts.
 func isPreAllocated(p *v1alpha1.IPPool, a netip.Addr, counts func(name string) bool) bool {
 	for name := range p.Spec.PreAllocations {
 		if kept, err := parsePreAllocation(p, name); err == nil && kept == a && counts(name) {

@@ -10,7 +10,8 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// encloses is what stretches are checked against: an address is one that an entry speaks of, as Metal3 has it.
+// encloses is what stretches are checked against: an address is one that an entry speaks
+// of, as Metal3 has it.
 func (e entry) encloses(a netip.Addr) bool {
 	return (!e.start.IsValid() || !a.Less(e.start)) && (!e.end.IsValid() || !e.end.Less(a)) && (!e.subnet.IsValid() || e.subnet.Contains(a))
 }

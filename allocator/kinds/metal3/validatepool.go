@@ -29,7 +29,8 @@ const (
 		" instead, a letter or digit first, no more than %d characters"
 )
 
-// ValidateIPPool checks every rule that needs no other object, including the rules of the schema.
+// ValidateIPPool checks every rule that needs no other object, including the rules of the
+// schema.
 func ValidateIPPool(p *v1alpha1.IPPool) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validateSettings(spec, p.Spec.Prefix, p.Spec.Gateway, p.Spec.DNSServers)
@@ -101,8 +102,9 @@ func validateSettings(path *field.Path, prefix int, gateway *v1alpha1.IP, dns []
 	return errs
 }
 
-// ValidateIPPoolUpdate returns the errors of ValidateIPPool that the stored pool does not have, and errors for a changed namePrefix or allocationStrategy.
-// The ledger checks whether the update removes owned addresses.
+// ValidateIPPoolUpdate returns the errors of ValidateIPPool that the stored pool does not
+// have, and errors for a changed namePrefix or allocationStrategy. The ledger checks
+// whether the update removes owned addresses.
 func ValidateIPPoolUpdate(old, updated *v1alpha1.IPPool) field.ErrorList {
 	errs := object.NewErrors(ValidateIPPool(old), ValidateIPPool(updated))
 	if old.Spec.NamePrefix != updated.Spec.NamePrefix {
@@ -122,7 +124,8 @@ func effectiveStrategy(p *v1alpha1.IPPool) v1alpha1.AllocationStrategy {
 	return p.Spec.AllocationStrategy
 }
 
-// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool, one line each.
+// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool,
+// one line each.
 func FindPoolWarnings(p *v1alpha1.IPPool) []string {
 	var warnings []string
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }

@@ -16,7 +16,8 @@ func ProxyIPPoolKey(name string) ledger.Key {
 	return ledger.Key{Resource: ResourceProxyIPPool, Name: name}
 }
 
-// proxyVIPKey returns the key of a ProxyVIP. name is empty until generateName is expanded.
+// proxyVIPKey returns the key of a ProxyVIP. name is empty until generateName is
+// expanded.
 func proxyVIPKey(name string) ledger.Key { return ledger.Key{Resource: ResourceProxyVIP, Name: name} }
 
 // poolKey returns the key of a VIP's pool; empty for a VIP without poolRef.

@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// vipOf is a ProxyVIP whose spec and status are written in YAML; what it does not say is valid.
+// vipOf is a ProxyVIP whose spec and status are written in YAML; what it does not say is
+// valid.
 func vipOf(t *testing.T, text string) *v1alpha1.ProxyVIP {
 	t.Helper()
 	v := &v1alpha1.ProxyVIP{}
@@ -87,7 +88,8 @@ func TestWhatAVIPHolds(t *testing.T) {
 	}
 }
 
-// What an update may do: fill stands for what is put back, asks for whether the ledger is asked, faults for what is refused.
+// What an update may do: fill stands for what is put back, asks for whether the ledger is
+// asked, faults for what is refused.
 func TestUpdatesOfAVIPThatHasItsAddresses(t *testing.T) {
 	const four, dual = `{spec: {poolRef: {name: p}, address: 10.0.0.1/32}}`, `{spec: {addressFamily: dual, poolRef: {name: p}, address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"}}`
 	for name, tc := range map[string]struct {
@@ -174,7 +176,8 @@ func TestFitFamily(t *testing.T) {
 	}
 }
 
-// origin and chosen are the annotations of the answer. Without a stored VIP the request is a create.
+// origin and chosen are the annotations of the answer. Without a stored VIP the request
+// is a create.
 func TestSetOrigin(t *testing.T) {
 	const (
 		all    = `addressFamily: dual, address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"`
@@ -228,7 +231,8 @@ func TestSetOrigin(t *testing.T) {
 	}
 }
 
-// changedBy returns the address fields of a VIP's spec that change changes: field -> new value.
+// changedBy returns the address fields of a VIP's spec that change changes: field -> new
+// value.
 func changedBy(v *v1alpha1.ProxyVIP, change func()) map[string]string {
 	before, changed := v.DeepCopy(), map[string]string{}
 	change()

@@ -21,7 +21,8 @@ const (
 	warningPrefix   = "%s: %s is the single address %s: its prefix length is ignored"
 )
 
-// ConvertPool converts a ProxyIPPool for the ledger. A pool that breaks a rule offers no addresses; the errors name the rules.
+// ConvertPool converts a ProxyIPPool for the ledger. A pool that breaks a rule offers no
+// addresses; the errors name the rules.
 func ConvertPool(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 	window, errs := parseWindow(p)
 	fault, readable := object.Summarize(errs), []allocator.Range(nil)
@@ -43,7 +44,8 @@ func ConvertPool(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 	}, errs
 }
 
-// ValidateProxyIPPool checks every rule that needs no other object, including the rules of the schema.
+// ValidateProxyIPPool checks every rule that needs no other object, including the rules
+// of the schema.
 func ValidateProxyIPPool(p *v1alpha1.ProxyIPPool) field.ErrorList {
 	_, errs := parseWindow(p)
 	if len(p.Spec.CIDRs)+len(p.Spec.Addresses) == 0 {
@@ -56,13 +58,14 @@ func ValidateProxyIPPool(p *v1alpha1.ProxyIPPool) field.ErrorList {
 	return errs
 }
 
-// ValidateProxyIPPoolUpdate returns the errors of ValidateProxyIPPool that the stored pool does not have. The ledger checks whether the update removes
-// owned addresses.
+// ValidateProxyIPPoolUpdate returns the errors of ValidateProxyIPPool that the stored
+// pool does not have. The ledger checks whether the update removes owned addresses.
 func ValidateProxyIPPoolUpdate(old, updated *v1alpha1.ProxyIPPool) field.ErrorList {
 	return object.NewErrors(ValidateProxyIPPool(old), ValidateProxyIPPool(updated))
 }
 
-// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool, one line each.
+// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool,
+// one line each.
 func FindPoolWarnings(p *v1alpha1.ProxyIPPool) []string {
 	var warnings []string
 	for i, value := range p.Spec.CIDRs {
@@ -130,7 +133,8 @@ func offeredRange(network netip.Prefix) allocator.Range {
 	return r
 }
 
-// explainOutside returns why a pool does not offer a range; "" if no network of the pool contains the range.
+// explainOutside returns why a pool does not offer a range; "" if no network of the pool
+// contains the range.
 func explainOutside(p *v1alpha1.ProxyIPPool, r allocator.Range) string {
 	for i, value := range p.Spec.CIDRs {
 		t := cidrText(i, value)
@@ -150,7 +154,8 @@ func explainOutside(p *v1alpha1.ProxyIPPool, r allocator.Range) string {
 	return ""
 }
 
-// parseAddress parses a single address with or without a prefix length, and returns the prefix length; the full length by default.
+// parseAddress parses a single address with or without a prefix length, and returns the
+// prefix length; the full length by default.
 func parseAddress(t fieldtext.Text) (netip.Addr, int, *field.Error) {
 	if p, err := netip.ParsePrefix(t.Value); err == nil {
 		a, bad := fieldtext.At(t.Path, p.Addr().String()).ParseAddress()

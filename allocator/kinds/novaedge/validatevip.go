@@ -12,8 +12,9 @@ import (
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// ValidateProxyVIP checks every rule on addresses that needs no other object, including the rules of the schema: a mutating webhook runs before schema
-// validation, and an invalid object should cost no grant.
+// ValidateProxyVIP checks every rule on addresses that needs no other object, including
+// the rules of the schema: a mutating webhook runs before schema validation, and an
+// invalid object should cost no grant.
 func ValidateProxyVIP(v *v1alpha1.ProxyVIP) field.ErrorList {
 	spec := field.NewPath("spec")
 	_, errs := ParseSpecAddresses(v)
@@ -42,7 +43,8 @@ func ValidateProxyVIP(v *v1alpha1.ProxyVIP) field.ErrorList {
 	return errs
 }
 
-// checkFamilies requires each address in the field of its family, and a family that the VIP has. An IPv6-only VIP may name its address in spec.address.
+// checkFamilies requires each address in the field of its family, and a family that the
+// VIP has. An IPv6-only VIP may name its address in spec.address.
 func checkFamilies(v *v1alpha1.ProxyVIP) field.ErrorList {
 	var (
 		errs   field.ErrorList
@@ -81,8 +83,9 @@ func checkFamilies(v *v1alpha1.ProxyVIP) field.ErrorList {
 	return errs
 }
 
-// ValidateProxyVIPUpdate returns the errors of ValidateProxyVIP that the stored VIP does not have. While addresses are owned, poolRef may be removed but
-// not changed. RestoreSpec has restored omitted addresses before.
+// ValidateProxyVIPUpdate returns the errors of ValidateProxyVIP that the stored VIP does
+// not have. While addresses are owned, poolRef may be removed but not changed.
+// RestoreSpec has restored omitted addresses before.
 func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 	adopted := old.DeepCopy()
 	FillSpec(adopted, FindAddresses(old).Ranges())
@@ -95,14 +98,16 @@ func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 	return errs
 }
 
-// AwaitsStatus reports whether the rule of the CRD for updates denies an update until the first status is written: the rule reads from the condition Bound
-// whether a VIP that names an address owns the address.
+// AwaitsStatus reports whether the rule of the CRD for updates denies an update until the
+// first status is written: the rule reads from the condition Bound whether a VIP that
+// names an address owns the address.
 func AwaitsStatus(stored, updated *v1alpha1.ProxyVIP) bool {
 	pool, names := poolKey(updated), stored.Spec.Address != "" || stored.Spec.IPv6Address != ""
 	return names && pool.Name != "" && pool != poolKey(stored) && meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionBound) == nil
 }
 
-// FindIgnoredPrefixes returns the addresses of a VIP with a prefix length shorter than the full length.
+// FindIgnoredPrefixes returns the addresses of a VIP with a prefix length shorter than
+// the full length.
 func FindIgnoredPrefixes(v *v1alpha1.ProxyVIP) []fieldtext.Text {
 	var texts []fieldtext.Text
 	spec := field.NewPath("spec")

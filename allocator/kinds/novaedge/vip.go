@@ -17,7 +17,8 @@ import (
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// Addresses are the addresses of a VIP, at most one per family; an absent address is not valid.
+// Addresses are the addresses of a VIP, at most one per family; an absent address is not
+// valid.
 type Addresses struct{ IPv4, IPv6 netip.Addr }
 
 // Ranges returns the addresses in the order of the ledger, IPv4 first.
@@ -58,14 +59,15 @@ func EffectiveFamily(v *v1alpha1.ProxyVIP) v1alpha1.AddressFamily {
 	return v.Spec.AddressFamily
 }
 
-// ParseSpecAddresses returns the addresses in a VIP's spec, and the errors of invalid fields.
+// ParseSpecAddresses returns the addresses in a VIP's spec, and the errors of invalid
+// fields.
 func ParseSpecAddresses(v *v1alpha1.ProxyVIP) (Addresses, field.ErrorList) {
 	spec := field.NewPath("spec")
 	return parseAddresses(fieldtext.At(spec.Child("address"), v.Spec.Address), fieldtext.At(spec.Child("ipv6Address"), v.Spec.IPv6Address))
 }
 
-// FindAddresses returns the addresses that a VIP owns, or would own once stored: from spec, else from the status of an earlier allocator. Invalid fields
-// count as absent.
+// FindAddresses returns the addresses that a VIP owns, or would own once stored: from
+// spec, else from the status of an earlier allocator. Invalid fields count as absent.
 func FindAddresses(v *v1alpha1.ProxyVIP) Addresses {
 	named, _ := ParseSpecAddresses(v)
 	if named != (Addresses{}) {
@@ -80,7 +82,8 @@ func parseStatusAddresses(v *v1alpha1.ProxyVIP) Addresses {
 	return a
 }
 
-// isBound reports whether condition Bound applies to the VIP's present addresses: a condition for other addresses does not count.
+// isBound reports whether condition Bound applies to the VIP's present addresses: a
+// condition for other addresses does not count.
 func isBound(v *v1alpha1.ProxyVIP) bool {
 	return isAllocatedEarlier(v) && meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
 }
@@ -110,7 +113,8 @@ func parseAddresses(texts ...fieldtext.Text) (Addresses, field.ErrorList) {
 	return a, errs
 }
 
-// BuildRequests returns the requests of a VIP: its named addresses, and a free address for each remaining family.
+// BuildRequests returns the requests of a VIP: its named addresses, and a free address
+// for each remaining family.
 func BuildRequests(v *v1alpha1.ProxyVIP) []ledger.RangeRequest {
 	var requests []ledger.RangeRequest
 	addresses, family := FindAddresses(v), EffectiveFamily(v)
@@ -127,8 +131,9 @@ func BuildRequests(v *v1alpha1.ProxyVIP) []ledger.RangeRequest {
 	return requests
 }
 
-// IsComplete reports whether a VIP has all its addresses. The family of a single address does not matter, so an answer of an earlier allocator, which
-// ignored families, is complete.
+// IsComplete reports whether a VIP has all its addresses. The family of a single address
+// does not matter, so an answer of an earlier allocator, which ignored families, is
+// complete.
 func (a Addresses) IsComplete(v *v1alpha1.ProxyVIP) bool {
 	if EffectiveFamily(v) == v1alpha1.FamilyDual {
 		return a.IPv4.IsValid() && a.IPv6.IsValid()
@@ -136,7 +141,8 @@ func (a Addresses) IsComplete(v *v1alpha1.ProxyVIP) bool {
 	return a != (Addresses{})
 }
 
-// ConvertClaim converts a stored VIP for the ledger. The VIP owns the result of FindAddresses, by whichever client it was written.
+// ConvertClaim converts a stored VIP for the ledger. The VIP owns the result of
+// FindAddresses, by whichever client it was written.
 func ConvertClaim(v *v1alpha1.ProxyVIP) ledger.Claim {
 	claim := ledger.Claim{
 		Key:              proxyVIPKey(v.Name),
@@ -161,7 +167,8 @@ func IsFlagged(v *v1alpha1.ProxyVIP) bool {
 	return meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionConflict)
 }
 
-// FormatAddress formats an address for spec and status, with the full length as prefix; "" for none.
+// FormatAddress formats an address for spec and status, with the full length as prefix;
+// "" for none.
 func FormatAddress(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -169,7 +176,8 @@ func FormatAddress(a netip.Addr) string {
 	return netip.PrefixFrom(a, a.BitLen()).String()
 }
 
-// FillSpec writes the VIP's addresses and ranges of the ledger into the absent fields of spec.
+// FillSpec writes the VIP's addresses and ranges of the ledger into the absent fields of
+// spec.
 func FillSpec(v *v1alpha1.ProxyVIP, ranges []allocator.Range) {
 	set := func(field *string, a netip.Addr) {
 		if *field == "" && a.IsValid() {
@@ -193,7 +201,8 @@ func FillSpec(v *v1alpha1.ProxyVIP, ranges []allocator.Range) {
 	}
 }
 
-// RestoreSpec restores stored addresses that an update omits, if the updated VIP has the family and names no other address for the family.
+// RestoreSpec restores stored addresses that an update omits, if the updated VIP has the
+// family and names no other address for the family.
 func RestoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 	named, _ := ParseSpecAddresses(updated)
 	family := EffectiveFamily(updated)
@@ -216,8 +225,10 @@ func RestoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 	}
 }
 
-// isChosen reports whether the allocator, or an earlier allocator, chose an address of a stored VIP. A client chose the other addresses of the VIP. The
-// origin decides about both families; if they differ, the origin is not auto, so that an earlier version of this program removes none of the addresses.
+// isChosen reports whether the allocator, or an earlier allocator, chose an address of a
+// stored VIP. A client chose the other addresses of the VIP. The origin decides about
+// both families; if they differ, the origin is not auto, so that an earlier version of
+// this program removes none of the addresses.
 func isChosen(stored *v1alpha1.ProxyVIP, a netip.Addr) bool {
 	if named, _ := ParseSpecAddresses(stored); a != named.IPv4 && a != named.IPv6 {
 		return a == parseStatusAddresses(stored).IPv4 || a == parseStatusAddresses(stored).IPv6
@@ -226,8 +237,10 @@ func isChosen(stored *v1alpha1.ProxyVIP, a netip.Addr) bool {
 		slices.Contains(strings.Split(stored.Annotations[butlerv1.AnnotationChosen], ","), a.String())
 }
 
-// SetOrigin writes into the annotations of an answered VIP which of its addresses the allocator chose. requests led to the answer; stored is nil for a
-// create. The origin becomes auto if the allocator chose all addresses, else pinned; the origin of an adopted VIP stays. A VIP without an origin has no answer.
+// SetOrigin writes into the annotations of an answered VIP which of its addresses the
+// allocator chose. requests led to the answer; stored is nil for a create. The origin
+// becomes auto if the allocator chose all addresses, else pinned; the origin of an
+// adopted VIP stays. A VIP without an origin has no answer.
 func SetOrigin(stored, answered *v1alpha1.ProxyVIP, requests []ledger.RangeRequest) {
 	delete(answered.Annotations, butlerv1.AnnotationChosen)
 	origin := answered.Annotations[butlerv1.AnnotationOrigin]
@@ -257,10 +270,12 @@ func SetOrigin(stored, answered *v1alpha1.ProxyVIP, requests []ledger.RangeReque
 	}
 }
 
-// FitFamily adapts the addresses that the allocator chose for a VIP to the address family that an update chooses instead of the stored one, as a
-// Service drops its second clusterIP: an address of a family that the VIP no longer has is removed, and an IPv6 address in spec.address moves to
-// spec.ipv6Address of a dual VIP. Addresses that the update itself changes stay, and so do those that a client chose: see isChosen, and fields that were
-// applied (kubectl apply, server-side apply).
+// FitFamily adapts the addresses that the allocator chose for a VIP to the address family
+// that an update chooses instead of the stored one, as a Service drops its second
+// clusterIP: an address of a family that the VIP no longer has is removed, and an IPv6
+// address in spec.address moves to spec.ipv6Address of a dual VIP. Addresses that the
+// update itself changes stay, and so do those that a client chose: see isChosen, and
+// fields that were applied (kubectl apply, server-side apply).
 func FitFamily(stored, updated *v1alpha1.ProxyVIP) {
 	family := EffectiveFamily(updated)
 	if family == EffectiveFamily(stored) {
@@ -289,13 +304,15 @@ func FitFamily(stored, updated *v1alpha1.ProxyVIP) {
 	}
 }
 
-// CompleteMetadata adds the missing label of a VIP: the routing domain, outside the default space. It reports whether the label was missing. No finalizer
-// keeps a VIP, since its release is not recorded.
+// CompleteMetadata adds the missing label of a VIP: the routing domain, outside the
+// default space. It reports whether the label was missing. No finalizer keeps a VIP,
+// since its release is not recorded.
 func CompleteMetadata(v *v1alpha1.ProxyVIP, space string) bool {
 	return space != "" && object.AddLabels(v, map[string]string{butlerv1.LabelRoutingDomain: space})
 }
 
-// ChangesAddresses reports whether an update requests other addresses, or an additional family.
+// ChangesAddresses reports whether an update requests other addresses, or an additional
+// family.
 func ChangesAddresses(old, updated *v1alpha1.ProxyVIP) bool {
 	named, _ := ParseSpecAddresses(updated)
 	owned := FindAddresses(old)

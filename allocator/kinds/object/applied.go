@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AppliedFields lists the fields of a part of an object, such as spec, that a client applied: fields owned by a manager of server-side apply, and fields in
-// the manifest of the last `kubectl apply`. A text that cannot be decoded lists no fields.
+// AppliedFields lists the fields of a part of an object, such as spec, that a client
+// applied: fields owned by a manager of server-side apply, and fields in the manifest of
+// the last `kubectl apply`. A text that cannot be decoded lists no fields.
 func AppliedFields(o metav1.Object, part string) map[string]bool {
 	applied := map[string]bool{}
 	for _, entry := range o.GetManagedFields() {

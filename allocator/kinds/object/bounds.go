@@ -2,8 +2,9 @@ package object
 
 import "encoding/json"
 
-// Bounds of the lists that the manager writes. etcd denies a request of more than 1.5 MiB (1,536 KiB), so that nothing of the object could be written: each list
-// has a bound in bytes of JSON, and the sum of an object is below that limit:
+// Bounds of the lists that the manager writes. etcd denies a request of more than 1.5 MiB
+// (1,536 KiB), so that nothing of the object could be written: each list has a bound in
+// bytes of JSON, and the sum of an object is below that limit:
 //
 //	NetworkPool      status.releases                    1,024 records of at most 870 bytes      870 KiB
 //	                 status.infrastructureAllocations   maxInfrastructure of kinds/butler       256 KiB, with its managedFields
@@ -18,8 +19,8 @@ import "encoding/json"
 //	Lease            journal                            journal.MaxEncoded, with the bounds of package ledger
 //	annotation       cooldown list                      what other annotations leave of 256 KiB (poolrecord.FormatList)
 
-// CountFitting returns how many elements from the beginning of a list fit into a number of bytes of JSON. extra is the number of bytes beside the JSON of an
-// element.
+// CountFitting returns how many elements from the beginning of a list fit into a number
+// of bytes of JSON. extra is the number of bytes beside the JSON of an element.
 func CountFitting[T any](list []T, bytes, extra int) int {
 	for n := range list {
 		text, err := json.Marshal(list[n])

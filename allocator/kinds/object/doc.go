@@ -1,5 +1,6 @@
-// Package object reads and completes metadata that objects of all kinds have in common: resource versions, applied fields, validation errors, labels,
-// finalizers.
+// Package object reads and completes metadata that objects of all kinds have in common:
+// resource versions, applied fields, validation errors, labels, finalizers.
 //
-// No function does I/O. AddLabels and AddFinalizer change their object; the other functions change no argument.
+// No function does I/O. AddLabels and AddFinalizer change their object; the other
+// functions change no argument.
 package object

@@ -6,8 +6,9 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// RoutingDomain returns the routing domain that a claim or address object records for its addresses. If the object records none, granted is false, and the
-// routing domain is that of its label.
+// RoutingDomain returns the routing domain that a claim or address object records for its
+// addresses. If the object records none, granted is false, and the routing domain is that
+// of its label.
 func RoutingDomain(o metav1.Object) (domain string, granted bool) {
 	switch recorded := o.GetAnnotations()[v1alpha1.AnnotationGrantedDomain]; recorded {
 	case "":
@@ -27,7 +28,8 @@ func FormatDomain(domain string) string {
 	return domain
 }
 
-// RecordDomain records the routing domain of the addresses of an object, and reports whether the object recorded another one or none.
+// RecordDomain records the routing domain of the addresses of an object, and reports
+// whether the object recorded another one or none.
 func RecordDomain(o metav1.Object, domain string) bool {
 	annotations := o.GetAnnotations()
 	if annotations[v1alpha1.AnnotationGrantedDomain] == FormatDomain(domain) {

@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddLabels adds labels that an object lacks, and reports whether any was missing. Labels of the object stay unchanged.
+// AddLabels adds labels that an object lacks, and reports whether any was missing. Labels
+// of the object stay unchanged.
 func AddLabels(o metav1.Object, labels map[string]string) bool {
 	present, added := o.GetLabels(), false
 	for label, value := range labels {

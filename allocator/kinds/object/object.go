@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ResourceVersion returns the resourceVersion of an object; 0 before the object is stored.
+// ResourceVersion returns the resourceVersion of an object; 0 before the object is
+// stored.
 func ResourceVersion(o metav1.Object) uint64 { return ParseVersion(o.GetResourceVersion()) }
 
-// ParseVersion parses a resourceVersion; 0 for an empty or invalid text. Versions of one resource compare as numbers (apimachinery's util/resourceversion).
+// ParseVersion parses a resourceVersion; 0 for an empty or invalid text. Versions of one
+// resource compare as numbers (apimachinery's util/resourceversion).
 func ParseVersion(text string) uint64 {
 	v, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -24,8 +26,9 @@ func ParseVersion(text string) uint64 {
 	return v
 }
 
-// NewErrors returns the errors of an update that the stored object does not have: an update of one field of an object stored under earlier rules need not
-// correct the other fields.
+// NewErrors returns the errors of an update that the stored object does not have: an
+// update of one field of an object stored under earlier rules need not correct the other
+// fields.
 func NewErrors(old, updated field.ErrorList) field.ErrorList {
 	known := map[string]bool{}
 	for _, err := range old {
@@ -42,8 +45,9 @@ func Summarize(errs field.ErrorList) string {
 	return fieldtext.SingleLine(errs.ToAggregate().Error(), fieldtext.MaxQuoted)
 }
 
-// LabelValue returns the name of an object as a label value. A name of more than 63 characters becomes its first 52 characters, a dash, and 10 hexadecimal
-// digits of the SHA-256 of the name.
+// LabelValue returns the name of an object as a label value. A name of more than 63
+// characters becomes its first 52 characters, a dash, and 10 hexadecimal digits of the
+// SHA-256 of the name.
 func LabelValue(name string) string {
 	if len(name) <= validation.LabelValueMaxLength {
 		return name

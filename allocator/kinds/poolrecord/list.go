@@ -30,23 +30,26 @@ type entry struct {
 	FreeAt     *metav1.Time `json:"until,omitempty"` // end of the cooldown
 	Claim      string       `json:"claim,omitempty"` // of a moved range: kind/namespace/name
 	MovedUID   string       `json:"uid,omitempty"`   // UID of the moved object
-	// Pool and Revision are in the first entry of a list, which has no range: earlier manager versions skip an entry without a range. Pool is the UID of the
-	// pool.
+	// Pool and Revision are in the first entry of a list, which has no range: earlier
+	// manager versions skip an entry without a range. Pool is the UID of the pool.
 	Pool     string `json:"pool,omitempty"`
 	Revision string `json:"revision,omitempty"` // see ledger.Pool.MovedListRevision
 }
 
-// List is the decoded cooldown list of a pool: the annotation butlerv1.AnnotationCooldown.
+// List is the decoded cooldown list of a pool: the annotation
+// butlerv1.AnnotationCooldown.
 type List struct {
 	Ranges []ledger.RecordedRange
-	// Readable is false if the text cannot be decoded: an editor damaged the text, or a later manager version wrote it.
+	// Readable is false if the text cannot be decoded: an editor damaged the text, or a
+	// later manager version wrote it.
 	Readable bool
 	// Revision is ledger.Pool.MovedListRevision.
 	Revision uint64
 }
 
-// ReadList decodes the cooldown list of a pool. An entry that cannot be decoded is skipped and sets Revision to 0: with a revision,
-// a range that is missing from the list would count as removed by a person, and be freed.
+// ReadList decodes the cooldown list of a pool. An entry that cannot be decoded is
+// skipped and sets Revision to 0: with a revision, a range that is missing from the list
+// would count as removed by a person, and be freed.
 func ReadList(pool metav1.Object) (l List) {
 	annotation := pool.GetAnnotations()[butlerv1.AnnotationCooldown]
 	l.Readable = true
@@ -149,7 +152,8 @@ func parseClaim(text string) ledger.Key {
 // spareBytes of an object's annotations are left for other authors.
 const spareBytes = 16 << 10
 
-// freeBytes returns the bytes that a pool has for the annotation: the API server limits the total size of an object's annotations.
+// freeBytes returns the bytes that a pool has for the annotation: the API server limits
+// the total size of an object's annotations.
 func freeBytes(pool metav1.Object) int {
 	left := apivalidation.TotalAnnotationSizeLimitB - spareBytes - len(butlerv1.AnnotationCooldown)
 	for key, value := range pool.GetAnnotations() {
@@ -160,9 +164,10 @@ func freeBytes(pool metav1.Object) int {
 	return left
 }
 
-// FormatList returns the cooldown list of a pool with these ranges and this revision; "" without ranges. Only a list with moved ranges contains the revision.
-// A text that does not fit is compressed. If the compressed text does not fit, some ranges are left out and returned as unlisted: first the cooldowns that end soonest, then moved
-// ranges.
+// FormatList returns the cooldown list of a pool with these ranges and this revision; ""
+// without ranges. Only a list with moved ranges contains the revision. A text that does
+// not fit is compressed. If the compressed text does not fit, some ranges are left out
+// and returned as unlisted: first the cooldowns that end soonest, then moved ranges.
 func FormatList(pool metav1.Object, all []ledger.RecordedRange, revision uint64) (text string, unlisted []ledger.RecordedRange) {
 	room := freeBytes(pool)
 	if text = formatEntries(pool, all, revision); len(text) <= room {
@@ -188,7 +193,8 @@ func FormatList(pool metav1.Object, all []ledger.RecordedRange, revision uint64)
 	}
 }
 
-// StoredRevision returns the revision that the text of the list contains; 0 if the text has none, or belongs to another pool.
+// StoredRevision returns the revision that the text of the list contains; 0 if the text
+// has none, or belongs to another pool.
 func (l List) StoredRevision() uint64 {
 	if l.Revision == ledger.EmptiedList {
 		return 0
@@ -216,7 +222,8 @@ func compress(text string) string {
 	return b.String()
 }
 
-// Bounds of a decoded text that another client wrote. The annotations of a pool have room for fewer than 10,000 entries of the allocator.
+// Bounds of a decoded text that another client wrote. The annotations of a pool have room
+// for fewer than 10,000 entries of the allocator.
 const (
 	maxUnpacked = 8 << 20 // bytes
 	maxEntries  = 1 << 15
@@ -279,7 +286,8 @@ func formatEntries(pool metav1.Object, all []ledger.RecordedRange, revision uint
 	return string(text)
 }
 
-// formatTime rounds up to a second, the precision of the annotation, so that no cooldown becomes shorter.
+// formatTime rounds up to a second, the precision of the annotation, so that no cooldown
+// becomes shorter.
 func formatTime(t time.Time) *metav1.Time {
 	at := metav1.NewTime(t.UTC().Add(time.Second - time.Nanosecond).Truncate(time.Second))
 	return &at

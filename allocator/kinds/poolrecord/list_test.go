@@ -127,7 +127,8 @@ func TestFormatList_FitsIntoTheAnnotation(t *testing.T) {
 	}
 }
 
-// Without the bound a client that may write to a pool could exhaust the memory of every replica with a short text.
+// Without the bound a client that may write to a pool could exhaust the memory of every
+// replica with a short text.
 func TestReadList_BoundsMemory(t *testing.T) {
 	for _, unit := range []string{`0,`, `{},`, `{"range":"10.0.0.1","claim":"a/b/c"},`, `[[[[`, `{"range":"` + strings.Repeat("1", 1<<20) + `"},`} {
 		text := compress("[" + strings.Repeat(unit, (16<<20)/len(unit)) + "{}]")
@@ -143,7 +144,8 @@ func TestReadList_BoundsMemory(t *testing.T) {
 	}
 }
 
-// A missing range counts as removed by a person only in a list of the same pool, of which every entry can be decoded.
+// A missing range counts as removed by a person only in a list of the same pool, of which
+// every entry can be decoded.
 func TestReadList_Revision(t *testing.T) {
 	range1 := `{"range": "10.0.0.1", "claim": "k/ns/n"}`
 	for name, tc := range map[string]struct {

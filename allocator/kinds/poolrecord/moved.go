@@ -19,7 +19,8 @@ const (
 	KeyMoved = "moved"
 )
 
-// ReadMoved decodes a ConfigMap of a moved record. The pool is returned as far as it can be read, also with an error.
+// ReadMoved decodes a ConfigMap of a moved record. The pool is returned as far as it can
+// be read, also with an error.
 func ReadMoved(m *corev1.ConfigMap) (pool ledger.Key, moved []ledger.Moved, err error) {
 	moved, err = ParseMoved(m.Data[KeyMoved])
 	if names := strings.Split(m.Annotations[AnnotationMovedPool], "/"); len(names) == 3 {

@@ -10,13 +10,15 @@ const (
 	LabelHistoryPool = "butler.butlerlabs.dev/history-pool"
 )
 
-// AnnotationHistoryRecorded on an AllocationHistory is a JSON object: resource to resourceVersion. The AllocationHistories that were stored before this one contain every
+// AnnotationHistoryRecorded on an AllocationHistory is a JSON object: resource to
+// resourceVersion. The AllocationHistories that were stored before this one contain every
 // allocation and release up to these versions.
 const AnnotationHistoryRecorded = "butler.butlerlabs.dev/history-recorded"
 
 // AllocationHistorySpec is allocations and releases of one pool on one day.
 type AllocationHistorySpec struct {
-	// pool is the kind, the namespace and the name of the pool, separated by slashes; empty for claims without a pool.
+	// pool is the kind, the namespace and the name of the pool, separated by slashes;
+	// empty for claims without a pool.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Pool string `json:"pool,omitempty"`
@@ -26,7 +28,8 @@ type AllocationHistorySpec struct {
 	// +kubebuilder:validation:MaxLength=10
 	Day string `json:"day"`
 
-	// part numbers the objects of a pool and a day, from 0: an object that is full is followed by another.
+	// part numbers the objects of a pool and a day, from 0: an object that is full is
+	// followed by another.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Part int32 `json:"part"`
@@ -36,18 +39,21 @@ type AllocationHistorySpec struct {
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
 
-	// incomplete is true in the last object of a pool and a day with more records than there is room for. The log of the manager has the further records.
+	// incomplete is true in the last object of a pool and a day with more records than
+	// there is room for. The log of the manager has the further records.
 	// +optional
 	Incomplete bool `json:"incomplete,omitempty"`
 
-	// records has a line for each allocation and each release, of the shape of the log lines of logger history, compressed with gzip.
+	// records has a line for each allocation and each release, of the shape of the log
+	// lines of logger history, compressed with gzip.
 	// +optional
 	// +kubebuilder:validation:MaxLength=400000
 	Records []byte `json:"records,omitempty"`
 }
 
-// AllocationHistory records who owned which addresses of a pool, on one day. The manager creates it in its own namespace if a retention is set, and deletes it
-// after the retention.
+// AllocationHistory records who owned which addresses of a pool, on one day. The manager
+// creates it in its own namespace if a retention is set, and deletes it after the
+// retention.
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:path=allocationhistories,scope=Namespaced

@@ -22,37 +22,43 @@ const (
 	PhasePending IPAllocationPhase = "Pending"
 	// PhaseAllocated owns its range.
 	PhaseAllocated IPAllocationPhase = "Allocated"
-	// PhaseReleased is being deleted and still owns its range. The cooldown (reuseDelay of the pool) counts from releasedAt; the range is free when the object
-	// is gone and the cooldown is over.
+	// PhaseReleased is being deleted and still owns its range. The cooldown (reuseDelay
+	// of the pool) counts from releasedAt; the range is free when the object is gone and
+	// the cooldown is over.
 	PhaseReleased IPAllocationPhase = "Released"
 	// PhaseFailed cannot get the requested addresses; condition Ready has the reason.
 	PhaseFailed IPAllocationPhase = "Failed"
 )
 
-// IPAllocationSpec is the request and, after admission of the create, the allocated range.
+// IPAllocationSpec is the request and, after admission of the create, the allocated
+// range.
 type IPAllocationSpec struct {
-	// poolRef names the NetworkPool, in the same namespace, that provides the addresses. The pool may be created later. Immutable once addresses are
-	// allocated.
+	// poolRef names the NetworkPool, in the same namespace, that provides the addresses.
+	// The pool may be created later. Immutable once addresses are allocated.
 	// +required
 	PoolRef LocalObjectReference `json:"poolRef"`
 
-	// tenantClusterRef names the TenantCluster that uses the addresses; it need not exist. Immutable once addresses are allocated.
+	// tenantClusterRef names the TenantCluster that uses the addresses; it need not
+	// exist. Immutable once addresses are allocated.
 	// +required
 	TenantClusterRef NamespacedObjectReference `json:"tenantClusterRef"`
 
-	// type is the purpose of the addresses: "nodes" or "loadbalancer". Immutable once addresses are allocated.
+	// type is the purpose of the addresses: "nodes" or "loadbalancer". Immutable once
+	// addresses are allocated.
 	// +required
 	Type IPAllocationType `json:"type"`
 
-	// count is the number of contiguous addresses to allocate. The default is the pool's default for the type (tenantAllocation.defaults). If the author
-	// sets pinnedRange, count is ignored. The allocator fills in the count of the allocated range.
+	// count is the number of contiguous addresses to allocate. The default is the pool's
+	// default for the type (tenantAllocation.defaults). If the author sets pinnedRange,
+	// count is ignored. The allocator fills in the count of the allocated range.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	Count *int32 `json:"count,omitempty"`
 
-	// pinnedRange is the allocated range, filled in by the allocator during the create. Set pinnedRange to request an exact range instead of a free range.
-	// Immutable once allocated; a range that cannot be allocated may be changed or removed.
+	// pinnedRange is the allocated range, filled in by the allocator during the create.
+	// Set pinnedRange to request an exact range instead of a free range. Immutable once
+	// allocated; a range that cannot be allocated may be changed or removed.
 	// +optional
 	PinnedRange *PinnedIPRange `json:"pinnedRange,omitempty"`
 }
@@ -99,13 +105,16 @@ type NamespacedObjectReference struct {
 
 // IPAllocationStatus mirrors the range in spec, with the state of the range.
 type IPAllocationStatus struct {
-	// phase is Pending (waiting for the pool), Allocated (owns the addresses), Released (being deleted) or Failed (an administrator must act: condition
-	// Ready has the reason). phase is empty in the response to a create, whose spec has the addresses: the API server stores a new object without status.
+	// phase is Pending (waiting for the pool), Allocated (owns the addresses), Released
+	// (being deleted) or Failed (an administrator must act: condition Ready has the
+	// reason). phase is empty in the response to a create, whose spec has the addresses:
+	// the API server stores a new object without status.
 	// +optional
 	Phase IPAllocationPhase `json:"phase,omitempty"`
 
-	// conditions holds Ready: True once this object is the single owner of the addresses and clients may use the addresses. In phase Failed conditions also
-	// holds Stalled, for Flux and other clients of kstatus.
+	// conditions holds Ready: True once this object is the single owner of the addresses
+	// and clients may use the addresses. In phase Failed conditions also holds Stalled,
+	// for Flux and other clients of kstatus.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -127,14 +136,16 @@ type IPAllocationStatus struct {
 	// +kubebuilder:validation:MaxLength=39
 	EndAddress string `json:"endAddress,omitempty"`
 
-	// addresses lists every address of a range of up to 4,096 addresses. Larger ranges are not listed, and condition Ready reports the omission.
+	// addresses lists every address of a range of up to 4,096 addresses. Larger ranges
+	// are not listed, and condition Ready reports the omission.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=65536
 	// +kubebuilder:validation:items:MaxLength=39
 	Addresses []string `json:"addresses,omitempty"`
 
-	// allocatedCount is the size of the range, in addresses. It saturates at the largest int64.
+	// allocatedCount is the size of the range, in addresses. It saturates at the largest
+	// int64.
 	// +optional
 	AllocatedCount int64 `json:"allocatedCount,omitempty"`
 
@@ -156,21 +167,25 @@ type IPAllocationStatus struct {
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
 }
 
-// One rule at the root keeps every field of an allocated spec, because the API server evaluates rules at each write, also of the status, and copies
-// the schema of a whole object for each field that a rule reads of it. Its clauses are in the order of what they cost (bytes that the API server
-// allocates for one evaluation of the rule, measured with version 1.36.3):
+// One rule at the root keeps every field of an allocated spec, because the API server
+// evaluates rules at each write, also of the status, and copies the schema of a whole
+// object for each field that a rule reads of it. Its clauses are in the order of what
+// they cost (bytes that the API server allocates for one evaluation of the rule, measured
+// with version 1.36.3):
 //
 //	27 KB   the phase appears: a write of the status, which cannot change the spec
 //	99 KB   the spec is the same: a write of metadata, or a later one of the status
 //	        the phase is Pending or Failed: the allocation does not own what it names, as far as the allocator has written
 //	        otherwise, the fields one by one; count may become what was allocated, where the author asked for another number beside a range
 //
-// The webhooks know more: whether an allocation without a phase, or with one of these phases, owns its range by now.
-// A rule of the root may read status, which a rule of the spec cannot. Kubernetes 1.31 estimates the comparison of two optional values (a.?b == c.?d)
-// as unbounded, and rejects the CRD: compare with has().
+// The webhooks know more: whether an allocation without a phase, or with one of these
+// phases, owns its range by now. A rule of the root may read status, which a rule of the
+// spec cannot. Kubernetes 1.31 estimates the comparison of two optional values (a.?b ==
+// c.?d) as unbounded, and rejects the CRD: compare with has().
 
-// IPAllocation is one contiguous range of addresses of a NetworkPool, owned for a TenantCluster as long as the object exists. The create response already
-// contains the range, in spec.pinnedRange.
+// IPAllocation is one contiguous range of addresses of a NetworkPool, owned for a
+// TenantCluster as long as the object exists. The create response already contains the
+// range, in spec.pinnedRange.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
@@ -198,7 +213,8 @@ type IPAllocation struct {
 	// +required
 	Spec IPAllocationSpec `json:"spec"`
 
-	// status is written by the allocator. The default of Ready is Unknown: clients consider an object without conditions finished.
+	// status is written by the allocator. The default of Ready is Unknown: clients
+	// consider an object without conditions finished.
 	// +optional
 	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for the allocator", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	Status IPAllocationStatus `json:"status,omitempty"`

@@ -2,10 +2,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// The rules do not use containsCIDR: Kubernetes 1.31 evaluates it to false unless both networks have the same first address.
+// The rules do not use containsCIDR: Kubernetes 1.31 evaluates it to false unless both
+// networks have the same first address.
 //
-// Kubernetes 1.31 and 1.32 evaluate every rule at each write of the status, later versions only those of fields that change. A pool stored under an
-// earlier schema, such as Butler's own, may have host bits in its networks, or ranges outside cidr: the rules about these accept what is stored.
+// Kubernetes 1.31 and 1.32 evaluate every rule at each write of the status, later
+// versions only those of fields that change. A pool stored under an earlier schema, such
+// as Butler's own, may have host bits in its networks, or ranges outside cidr: the rules
+// about these accept what is stored.
 
 // NetworkPoolSpec is the network, and the part of the network for tenants.
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !isCIDR(oldSelf.cidr) || (cidr(self.cidr).containsIP(cidr(oldSelf.cidr).ip()) && cidr(self.cidr).prefixLength() <= cidr(oldSelf.cidr).prefixLength())",fieldPath=".cidr",reason=FieldValueForbidden,message="cidr may grow but never shrink or move: use a network that contains the present one, or add another pool"
@@ -14,8 +17,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.tenantAllocation) || (has(self.tenantAllocation.ranges) && size(self.tenantAllocation.ranges) > 0) || !isCIDR(self.cidr) || [self.tenantAllocation.?start.orValue(\"\"), self.tenantAllocation.?end.orValue(\"\")].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",fieldPath=".tenantAllocation",optionalOldSelf=true,message="start and end must lie inside spec.cidr: correct them, or grow cidr"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || (cidr(self.cidr).ip().family() == 6 && ip(self.gateway).family() == 6 && ip(self.gateway).isLinkLocalUnicast())",fieldPath=".gateway",message="gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it"
 type NetworkPoolSpec struct {
-	// cidr is the network of the pool, IPv4 or IPv6, without host bits. The network may grow (the new network contains the old one), but not shrink or
-	// move.
+	// cidr is the network of the pool, IPv4 or IPv6, without host bits. The network may
+	// grow (the new network contains the old one), but not shrink or move.
 	// +required
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
@@ -23,33 +26,39 @@ type NetworkPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
 	CIDR string `json:"cidr"`
 
-	// gateway is the router of the network, passed to machines whose claims have a field for a gateway. The gateway lies inside cidr and is never allocated
-	// in the whole routing domain, or is link-local in an IPv6 pool.
+	// gateway is the router of the network, passed to machines whose claims have a field
+	// for a gateway. The gateway lies inside cidr and is never allocated in the whole
+	// routing domain, or is link-local in an IPv6 pool.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	Gateway string `json:"gateway,omitempty"`
 
-	// reserved lists the parts of cidr that are never allocated, in the whole routing domain.
+	// reserved lists the parts of cidr that are never allocated, in the whole routing
+	// domain.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || self.all(r, !isCIDR(r.cidr) || string(cidr(r.cidr).masked()) == r.cidr)",optionalOldSelf=true,messageExpression="self.exists(r, isCIDR(r.cidr) && string(cidr(r.cidr)) == r.cidr && string(cidr(r.cidr).masked()) != r.cidr) ? 'a reserved cidr has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'every reserved cidr must be in canonical form, in lower case, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	Reserved []ReservedRange `json:"reserved,omitempty"`
 
-	// tenantAllocation is the part of cidr for tenants, with the default counts. Without tenantAllocation, every unreserved address of cidr is allocatable,
-	// first and last address included.
+	// tenantAllocation is the part of cidr for tenants, with the default counts. Without
+	// tenantAllocation, every unreserved address of cidr is allocatable, first and last
+	// address included.
 	// +optional
 	TenantAllocation *TenantAllocation `json:"tenantAllocation,omitempty"`
 
-	// routingDomain names the network (VRF) in which an address is unique. Pools of one routing domain never allocate an address twice; pools of different
-	// routing domains may. Empty means the default routing domain. Immutable while addresses are owned. Must be a label value.
+	// routingDomain names the network (VRF) in which an address is unique. Pools of one
+	// routing domain never allocate an address twice; pools of different routing domains
+	// may. Empty means the default routing domain. Immutable while addresses are owned.
+	// Must be a label value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",message="routingDomain must be a label value: at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
 	RoutingDomain string `json:"routingDomain,omitempty"`
 
-	// reuseDelay is the cooldown of a released range, during which the range is not allocated again: from 0s (the default) to 720h, such as 10m.
+	// reuseDelay is the cooldown of a released range, during which the range is not
+	// allocated again: from 0s (the default) to 720h, such as 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -71,7 +80,8 @@ type ReservedRange struct {
 	Description string `json:"description,omitempty"`
 }
 
-// TenantAllocation is the part of a pool for tenants. ranges has priority over start and end; without ranges, start and end the whole cidr is offered.
+// TenantAllocation is the part of a pool for tenants. ranges has priority over start and
+// end; without ranges, start and end the whole cidr is offered.
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || (self.?start.orValue(\"\") == \"\") == (self.?end.orValue(\"\") == \"\")",optionalOldSelf=true,message="start and end must be set together: set both, or use ranges instead"
 type TenantAllocation struct {
 	// start is the first address for tenants. Deprecated: use ranges.
@@ -86,7 +96,8 @@ type TenantAllocation struct {
 	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	End string `json:"end,omitempty"`
 
-	// ranges lists the addresses for tenants: inside cidr, in ascending order, without overlaps.
+	// ranges lists the addresses for tenants: inside cidr, in ascending order, without
+	// overlaps.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -121,7 +132,8 @@ type AllocationDefaults struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	NodesPerTenant int32 `json:"nodesPerTenant,omitempty"`
 
-	// lbPoolPerTenant is for type loadbalancer, and for the first block of a static tenant whose ProviderConfig has no defaultPoolSize but the default.
+	// lbPoolPerTenant is for type loadbalancer, and for the first block of a static
+	// tenant whose ProviderConfig has no defaultPoolSize but the default.
 	// +optional
 	// +kubebuilder:default=8
 	// +kubebuilder:validation:Minimum=1
@@ -129,7 +141,8 @@ type AllocationDefaults struct {
 	LBPoolPerTenant int32 `json:"lbPoolPerTenant,omitempty"`
 }
 
-// NetworkPoolStatus is the usage of a pool. Counts are addresses and saturate at the largest int64.
+// NetworkPoolStatus is the usage of a pool. Counts are addresses and saturate at the
+// largest int64.
 type NetworkPoolStatus struct {
 	// conditions holds Ready, CapacityWarning, CapacityCritical and CapacityExhausted.
 	// +optional
@@ -138,15 +151,18 @@ type NetworkPoolStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// totalIPs is the number of allocatable addresses: tenant ranges without reserved addresses. Counts saturate at 9223372036854775807.
+	// totalIPs is the number of allocatable addresses: tenant ranges without reserved
+	// addresses. Counts saturate at 9223372036854775807.
 	// +optional
 	TotalIPs int64 `json:"totalIPs"`
 
-	// allocatedIPs is the part of totalIPs that is not free: owned by claims, promised to creates in progress, or in cooldown.
+	// allocatedIPs is the part of totalIPs that is not free: owned by claims, promised to
+	// creates in progress, or in cooldown.
 	// +optional
 	AllocatedIPs int64 `json:"allocatedIPs"`
 
-	// grantedIPs is the part of allocatedIPs that is promised to creates in progress. After a failed create it counts the addresses for two more minutes.
+	// grantedIPs is the part of allocatedIPs that is promised to creates in progress.
+	// After a failed create it counts the addresses for two more minutes.
 	// +optional
 	GrantedIPs int64 `json:"grantedIPs,omitempty"`
 
@@ -154,7 +170,8 @@ type NetworkPoolStatus struct {
 	// +optional
 	AvailableIPs int64 `json:"availableIPs"`
 
-	// summary describes the usage: "993 of 1536 free, largest 869", or "6000 allocated of a /64" of a pool with more than 4,294,967,296 addresses.
+	// summary describes the usage: "993 of 1536 free, largest 869", or "6000 allocated of
+	// a /64" of a pool with more than 4,294,967,296 addresses.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Summary string `json:"summary,omitempty"`
@@ -163,13 +180,15 @@ type NetworkPoolStatus struct {
 	// +optional
 	AllocationCount int64 `json:"allocationCount"`
 
-	// fragmentationPercent is the share of free addresses outside the largest free block: 0 for one block, near 100 for many small blocks.
+	// fragmentationPercent is the share of free addresses outside the largest free block:
+	// 0 for one block, near 100 for many small blocks.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	FragmentationPercent *int32 `json:"fragmentationPercent,omitempty"`
 
-	// largestFreeBlock is the size of the largest block of consecutive free addresses: the largest count that can be allocated now.
+	// largestFreeBlock is the size of the largest block of consecutive free addresses:
+	// the largest count that can be allocated now.
 	// +optional
 	LargestFreeBlock int64 `json:"largestFreeBlock"`
 
@@ -189,27 +208,33 @@ type NetworkPoolStatus struct {
 	// +optional
 	UnmanagedScopeIPs int64 `json:"unmanagedScopeIPs"`
 
-	// unmanagedRanges lists the parts of cidr that are neither reserved nor in tenantAllocation, without the first and the last address. If
-	// tenantAllocation has no ranges, unmanagedRanges lists every unreserved part of cidr, although the pool allocates these addresses.
+	// unmanagedRanges lists the parts of cidr that are neither reserved nor in
+	// tenantAllocation, without the first and the last address. If tenantAllocation has
+	// no ranges, unmanagedRanges lists every unreserved part of cidr, although the pool
+	// allocates these addresses.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	UnmanagedRanges []UnmanagedRange `json:"unmanagedRanges,omitempty"`
 
-	// infrastructureConsumedIPs is the number of addresses of the pool that the cluster of the manager uses beside the claims, listed or not.
+	// infrastructureConsumedIPs is the number of addresses of the pool that the cluster
+	// of the manager uses beside the claims, listed or not.
 	// +optional
 	InfrastructureConsumedIPs int64 `json:"infrastructureConsumedIPs"`
 
-	// infrastructureAllocations lists addresses of the pool that Nodes, Machines and Services of the cluster of the manager use beside the claims, first those
-	// in ranges for tenants, as far as the object has room.
+	// infrastructureAllocations lists addresses of the pool that Nodes, Machines and
+	// Services of the cluster of the manager use beside the claims, first those in ranges
+	// for tenants, as far as the object has room.
 	// +optional
 	// +listType=map
 	// +listMapKey=ip
 	// +kubebuilder:validation:MaxItems=4096
 	InfrastructureAllocations []InfrastructureAllocation `json:"infrastructureAllocations,omitempty"`
 
-	// releases lists the last released ranges, oldest first, as an audit record. An entry in cooldown is never dropped; with 1,024 entries in cooldown,
-	// further releases wait. Entries after cooldown are dropped, oldest first, while there are more than 32 entries; the allocator's log has every release.
+	// releases lists the last released ranges, oldest first, as an audit record. An entry
+	// in cooldown is never dropped; with 1,024 entries in cooldown, further releases
+	// wait. Entries after cooldown are dropped, oldest first, while there are more than
+	// 32 entries; the allocator's log has every release.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
@@ -295,7 +320,8 @@ type MachineReference struct {
 	Namespace string `json:"namespace"`
 }
 
-// RecordedReference names an object as written in another object, without validation of the name.
+// RecordedReference names an object as written in another object, without validation of
+// the name.
 type RecordedReference struct {
 	// name of the object.
 	// +required
@@ -369,7 +395,8 @@ type NetworkPool struct {
 	// +required
 	Spec NetworkPoolSpec `json:"spec"`
 
-	// status is written by the allocator. The default of Ready is Unknown: clients consider an object without conditions finished.
+	// status is written by the allocator. The default of Ready is Unknown: clients
+	// consider an object without conditions finished.
 	// +optional
 	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for the allocator", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	Status NetworkPoolStatus `json:"status,omitempty"`

@@ -24,14 +24,16 @@ const (
 	LBAllocationElastic LBAllocationMode = "elastic"
 )
 
-// IngressDisabledMode selects the first load balancer addresses of elastic tenants whose ingress is disabled.
+// IngressDisabledMode selects the first load balancer addresses of elastic tenants whose
+// ingress is disabled.
 // +kubebuilder:validation:Enum=none;headroom
 type IngressDisabledMode string
 
 const (
 	// IngressDisabledNone is no block: the first Service gets addresses on demand.
 	IngressDisabledNone IngressDisabledMode = "none"
-	// IngressDisabledHeadroom is the block of the other elastic tenants, as headroom for the tenant's own Services.
+	// IngressDisabledHeadroom is the block of the other elastic tenants, as headroom for
+	// the tenant's own Services.
 	IngressDisabledHeadroom IngressDisabledMode = "headroom"
 )
 
@@ -46,15 +48,16 @@ const (
 	ScopeTeam ScopeType = "team"
 )
 
-// ProviderConfigSpec configures how tenants of an infrastructure provider get their addresses. Fields outside this schema, such as credentials, are
-// preserved.
+// ProviderConfigSpec configures how tenants of an infrastructure provider get their
+// addresses. Fields outside this schema, such as credentials, are preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self.provider != 'azure' || has(self.azure)",fieldPath=".azure",reason=FieldValueRequired,message="provider azure needs spec.azure with subscriptionID and resourceGroup"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'aws' || has(self.aws)",fieldPath=".aws",reason=FieldValueRequired,message="provider aws needs spec.aws with region"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'gcp' || has(self.gcp)",fieldPath=".gcp",reason=FieldValueRequired,message="provider gcp needs spec.gcp with projectID and region"
 // +kubebuilder:validation:XValidation:rule="!(self.provider in ['azure', 'aws', 'gcp']) || self.?network.mode.orValue('cloud') != 'ipam'",fieldPath=".network",reason=FieldValueForbidden,message="mode ipam is not for the providers azure, aws and gcp, whose clouds manage the addresses: use mode cloud"
 type ProviderConfigSpec struct {
-	// provider is the kind of infrastructure, such as harvester, nutanix, proxmox, azure, aws or gcp.
+	// provider is the kind of infrastructure, such as harvester, nutanix, proxmox, azure,
+	// aws or gcp.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -72,7 +75,8 @@ type ProviderConfigSpec struct {
 	// +optional
 	GCP *GCPConfig `json:"gcp,omitempty"`
 
-	// network is the source of the tenants' addresses, and the number of addresses for each tenant.
+	// network is the source of the tenants' addresses, and the number of addresses for
+	// each tenant.
 	// +optional
 	Network *ProviderNetwork `json:"network,omitempty"`
 
@@ -122,16 +126,19 @@ type GCPConfig struct {
 	Region string `json:"region"`
 }
 
-// ProviderNetwork is the source of the tenants' addresses, and the number of addresses for each tenant.
+// ProviderNetwork is the source of the tenants' addresses, and the number of addresses
+// for each tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self.?mode.orValue('cloud') != 'ipam' || (has(self.poolRefs) && size(self.poolRefs) > 0)",fieldPath=".poolRefs",reason=FieldValueRequired,message="mode ipam needs at least one NetworkPool in poolRefs"
 type ProviderNetwork struct {
-	// mode is "ipam" (addresses come from NetworkPools) or "cloud" (the cloud assigns addresses).
+	// mode is "ipam" (addresses come from NetworkPools) or "cloud" (the cloud assigns
+	// addresses).
 	// +optional
 	// +kubebuilder:default=cloud
 	Mode NetworkMode `json:"mode,omitempty"`
 
-	// poolRefs lists the NetworkPools to try, by priority and then in the order of the list.
+	// poolRefs lists the NetworkPools to try, by priority and then in the order of the
+	// list.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -141,7 +148,8 @@ type ProviderNetwork struct {
 	// +optional
 	Subnet string `json:"subnet,omitempty"`
 
-	// gateway is the gateway of subnet. It is allocated like any other address unless a pool reserves it.
+	// gateway is the gateway of subnet. It is allocated like any other address unless a
+	// pool reserves it.
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 
@@ -163,7 +171,8 @@ type PoolReference struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 
-	// priority orders the pools: lower numbers are tried first, equal numbers in the order of the list.
+	// priority orders the pools: lower numbers are tried first, equal numbers in the
+	// order of the list.
 	// +optional
 	// +kubebuilder:default=0
 	Priority *int32 `json:"priority,omitempty"`
@@ -172,15 +181,17 @@ type PoolReference struct {
 // ProviderLoadBalancer is the number of load balancer addresses for a tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderLoadBalancer struct {
-	// defaultPoolSize is the size of a static tenant's block. The default, 8, selects the default of the pool (tenantAllocation.defaults.lbPoolPerTenant),
-	// which is 8 if unset.
+	// defaultPoolSize is the size of a static tenant's block. The default, 8, selects the
+	// default of the pool (tenantAllocation.defaults.lbPoolPerTenant), which is 8 if
+	// unset.
 	// +optional
 	// +kubebuilder:default=8
 	// +kubebuilder:validation:Minimum=1
 	DefaultPoolSize *int32 `json:"defaultPoolSize,omitempty"`
 
-	// allocationMode is "static", one block of defaultPoolSize, or "elastic", a block of initialPoolSize that is extended as Services request addresses and
-	// reduced when they release addresses.
+	// allocationMode is "static", one block of defaultPoolSize, or "elastic", a block of
+	// initialPoolSize that is extended as Services request addresses and reduced when
+	// they release addresses.
 	// +optional
 	// +kubebuilder:default=static
 	AllocationMode LBAllocationMode `json:"allocationMode,omitempty"`
@@ -191,19 +202,23 @@ type ProviderLoadBalancer struct {
 	// +kubebuilder:validation:Minimum=1
 	InitialPoolSize *int32 `json:"initialPoolSize,omitempty"`
 
-	// growthIncrement is the minimum number of addresses by which the addresses of an elastic tenant grow.
+	// growthIncrement is the minimum number of addresses by which the addresses of an
+	// elastic tenant grow.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	GrowthIncrement *int32 `json:"growthIncrement,omitempty"`
 
-	// ingressDisabled is what an elastic tenant with spec.addons.ingress.enabled false gets first: "none", no block before a Service requests an address, or
-	// "headroom", a block of initialPoolSize like other tenants. The default is the annotation butler.butlerlabs.dev/ingress-disabled, and then none.
+	// ingressDisabled is what an elastic tenant with spec.addons.ingress.enabled false
+	// gets first: "none", no block before a Service requests an address, or "headroom", a
+	// block of initialPoolSize like other tenants. The default is the annotation
+	// butler.butlerlabs.dev/ingress-disabled, and then none.
 	// +optional
 	IngressDisabled IngressDisabledMode `json:"ingressDisabled,omitempty"`
 }
 
-// TenantQuota is the maximum number of addresses of a tenant. A tenant keeps its addresses when a quota is lowered.
+// TenantQuota is the maximum number of addresses of a tenant. A tenant keeps its
+// addresses when a quota is lowered.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantQuota struct {
 	// maxNodeIPs is for nodes. The default is unlimited.
@@ -234,7 +249,8 @@ type ProviderScope struct {
 // ProviderLimits bounds the use of a provider by each team.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderLimits struct {
-	// maxClustersPerTeam is the maximum number of TenantClusters. The default is unlimited.
+	// maxClustersPerTeam is the maximum number of TenantClusters. The default is
+	// unlimited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxClustersPerTeam *int32 `json:"maxClustersPerTeam,omitempty"`
@@ -245,7 +261,8 @@ type ProviderLimits struct {
 	MaxNodesPerTeam *int32 `json:"maxNodesPerTeam,omitempty"`
 }
 
-// ProviderConfigStatus is the observed state of a provider. Fields outside this schema belong to other authors and are preserved.
+// ProviderConfigStatus is the observed state of a provider. Fields outside this schema
+// belong to other authors and are preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderConfigStatus struct {
 	// conditions holds PoolAvailable, and conditions of other authors.
@@ -259,21 +276,26 @@ type ProviderConfigStatus struct {
 	Capacity *ProviderCapacity `json:"capacity,omitempty"`
 }
 
-// ProviderCapacity is the free capacity of the NetworkPools of a provider. Counts saturate at the largest int32.
+// ProviderCapacity is the free capacity of the NetworkPools of a provider. Counts
+// saturate at the largest int32.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderCapacity struct {
-	// availableIPs is the number of free addresses of the pools. An address that several pools offer counts once.
+	// availableIPs is the number of free addresses of the pools. An address that several
+	// pools offer counts once.
 	// +optional
 	AvailableIPs int32 `json:"availableIPs"`
 
-	// estimatedTenants is the number of further tenants that get all of their initial addresses, if they have ingress and no sizes of their own: each takes
-	// the sizes of the first pools with room, as "kubectl ipam fit --provider" counts. It is a lower bound for more than 50,000 tenants of pools with common
-	// addresses, and for pools in very many pieces.
+	// estimatedTenants is the number of further tenants that get all of their initial
+	// addresses, if they have ingress and no sizes of their own: each takes the sizes of
+	// the first pools with room, as "kubectl ipam fit --provider" counts. It is a lower
+	// bound for more than 50,000 tenants of pools with common addresses, and for pools in
+	// very many pieces.
 	// +optional
 	EstimatedTenants int32 `json:"estimatedTenants"`
 }
 
-// ProviderConfig is an infrastructure provider, with the source of its tenants' addresses.
+// ProviderConfig is an infrastructure provider, with the source of its tenants'
+// addresses.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion

@@ -2,20 +2,23 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Phases of a TenantCluster on which address management depends. The platform writes the phase, and has more phases.
+// Phases of a TenantCluster on which address management depends. The platform writes the
+// phase, and has more phases.
 const (
 	TenantClusterReady    = "Ready"
 	TenantClusterDeleting = "Deleting"
 )
 
-// TenantClusterSpec is the part of a tenant's spec that address management reads. Fields outside this schema are preserved.
+// TenantClusterSpec is the part of a tenant's spec that address management reads. Fields
+// outside this schema are preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantClusterSpec struct {
 	// teamRef names the team of the tenant.
 	// +optional
 	TeamRef *LocalObjectReference `json:"teamRef,omitempty"`
 
-	// providerConfigRef names the ProviderConfig. The default is the ProviderConfig of the platform.
+	// providerConfigRef names the ProviderConfig. The default is the ProviderConfig of
+	// the platform.
 	// +optional
 	ProviderConfigRef *ProviderReference `json:"providerConfigRef,omitempty"`
 
@@ -37,7 +40,8 @@ type ProviderReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the ProviderConfig. The default is the namespace of --tenants-namespace, butler-system unless set.
+	// namespace of the ProviderConfig. The default is the namespace of
+	// --tenants-namespace, butler-system unless set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
@@ -56,14 +60,16 @@ type TenantNetworking struct {
 	// +kubebuilder:default="10.96.0.0/12"
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
 
-	// lbPoolSize is the initial number of load balancer addresses of the tenant, instead of the number of the provider or pool. A change does not affect
-	// existing blocks: condition NetworkReady reports the difference.
+	// lbPoolSize is the initial number of load balancer addresses of the tenant, instead
+	// of the number of the provider or pool. A change does not affect existing blocks:
+	// condition NetworkReady reports the difference.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	LBPoolSize *int32 `json:"lbPoolSize,omitempty"`
 
-	// loadBalancerPool is a range of load balancer addresses assigned by hand, before NetworkPools existed. Where a pool of the provider offers the range, it
-	// is the first block of the tenant, whatever lbPoolSize is.
+	// loadBalancerPool is a range of load balancer addresses assigned by hand, before
+	// NetworkPools existed. Where a pool of the provider offers the range, it is the
+	// first block of the tenant, whatever lbPoolSize is.
 	// +optional
 	LoadBalancerPool *LoadBalancerPool `json:"loadBalancerPool,omitempty"`
 }
@@ -99,21 +105,24 @@ type IngressAddon struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// TenantClusterStatus is the part of a tenant's status that address management reads and writes. Fields outside this schema belong to other authors and are
-// preserved.
+// TenantClusterStatus is the part of a tenant's status that address management reads and
+// writes. Fields outside this schema belong to other authors and are preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantClusterStatus struct {
-	// conditions holds NetworkReady, AddressesAdopted and LoadBalancerIPsAvailable, and conditions of other authors.
+	// conditions holds NetworkReady, AddressesAdopted and LoadBalancerIPsAvailable, and
+	// conditions of other authors.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// phase is the phase in the life of the tenant: Pending, Provisioning, Installing, Ready, Updating, Deleting or Failed.
+	// phase is the phase in the life of the tenant: Pending, Provisioning, Installing,
+	// Ready, Updating, Deleting or Failed.
 	// +optional
 	Phase string `json:"phase,omitempty"`
 
-	// tenantNamespace is the namespace with the tenant's control plane and its kubeconfig.
+	// tenantNamespace is the namespace with the tenant's control plane and its
+	// kubeconfig.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	TenantNamespace string `json:"tenantNamespace,omitempty"`
@@ -131,7 +140,8 @@ type TenantClusterStatus struct {
 	LBAllocationRef *LocalObjectReference `json:"lbAllocationRef,omitempty"`
 }
 
-// TenantCluster is a Kubernetes cluster of a tenant, which gets its addresses from NetworkPools.
+// TenantCluster is a Kubernetes cluster of a tenant, which gets its addresses from
+// NetworkPools.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion

@@ -12,7 +12,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool || [self.pool.?name, self.pool.?__namespace__, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?__namespace__, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPAddress and delete this one"
 // +kubebuilder:validation:XValidation:rule="self.claim == oldSelf.claim || [self.claim.?name, self.claim.?__namespace__, self.claim.?kind].map(v, v.orValue(\"\")) == [oldSelf.claim.?name, oldSelf.claim.?__namespace__, oldSelf.claim.?kind].map(v, v.orValue(\"\"))",fieldPath=".claim",reason=FieldValueForbidden,message="name, namespace and kind of the claim cannot be changed: create another IPAddress and delete this one"
 type IPAddressSpec struct {
-	// claim names the IPClaim, in the same namespace, that owns the address. The claim may not exist (yet).
+	// claim names the IPClaim, in the same namespace, that owns the address. The claim
+	// may not exist (yet).
 	// +required
 	Claim corev1.ObjectReference `json:"claim"`
 
@@ -39,8 +40,8 @@ type IPAddressSpec struct {
 	DNSServers []IP `json:"dnsServers,omitempty"`
 }
 
-// IPAddress is an address owned by an IPClaim. The allocator creates one IPAddress for each claim; an IPAddress created by another client owns its address
-// too.
+// IPAddress is an address owned by an IPClaim. The allocator creates one IPAddress for
+// each claim; an IPAddress created by another client owns its address too.
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:scope=Namespaced,categories=metal3;ipam,shortName=ipaddress;m3ipa;m3ipaddress;m3ipaddresses;metal3ipa;metal3ipaddress;metal3ipaddresses

@@ -5,12 +5,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IPClaimSpec names the pool of a claim. The annotation ipAddress requests an exact address.
+// IPClaimSpec names the pool of a claim. The annotation ipAddress requests an exact
+// address.
 // +kubebuilder:validation:XValidation:rule="self.pool.?name.orValue(\"\") != \"\"",fieldPath=".pool.name",reason=FieldValueRequired,message="name the IPPool, in the same namespace, that the address is to come from"
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool || [self.pool.?name, self.pool.?__namespace__, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?__namespace__, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"
 type IPClaimSpec struct {
-	// pool names the IPPool, in the same namespace, that provides the address. The pool may be created later. Only name counts; name, namespace and kind
-	// are immutable.
+	// pool names the IPPool, in the same namespace, that provides the address. The pool
+	// may be created later. Only name counts; name, namespace and kind are immutable.
 	// +required
 	Pool corev1.ObjectReference `json:"pool"`
 }
@@ -26,7 +27,8 @@ type IPClaimStatus struct {
 	ErrorMessage *string `json:"errorMessage,omitempty"`
 }
 
-// IPClaim requests an address of an IPPool. The create response already contains the address, in the annotation ipAddress.
+// IPClaim requests an address of an IPPool. The create response already contains the
+// address, in the annotation ipAddress.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion

@@ -2,7 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AllocationStrategy is the order in which addresses of an entry of spec.pools are allocated. An entry is exhausted before the next entry is used.
+// AllocationStrategy is the order in which addresses of an entry of spec.pools are
+// allocated. An entry is exhausted before the next entry is used.
 // +kubebuilder:validation:Enum=sequential;random
 type AllocationStrategy string
 
@@ -17,23 +18,28 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.namePrefix == oldSelf.namePrefix",fieldPath=".namePrefix",reason=FieldValueForbidden,message="namePrefix cannot be changed, the IPAddress objects of the pool are named after it: create another IPPool"
 // +kubebuilder:validation:XValidation:rule="!has(self.allocationStrategy) || !has(oldSelf.allocationStrategy) || self.allocationStrategy == oldSelf.allocationStrategy",fieldPath=".allocationStrategy",reason=FieldValueForbidden,message="allocationStrategy cannot be changed: create another IPPool"
 type IPPoolSpec struct {
-	// clusterName names the Cluster of Cluster API, in the same namespace, to which the pool belongs. The Cluster owns the pool: the pool moves with
-	// the Cluster, and is paused while the Cluster is paused.
+	// clusterName names the Cluster of Cluster API, in the same namespace, to which the
+	// pool belongs. The Cluster owns the pool: the pool moves with the Cluster, and is
+	// paused while the Cluster is paused.
 	// +optional
 	ClusterName *string `json:"clusterName,omitempty"`
 
-	// pools lists the addresses of the pool. Each entry is exhausted before the next entry is used.
+	// pools lists the addresses of the pool. Each entry is exhausted before the next
+	// entry is used.
 	// +optional
 	// +kubebuilder:validation:MaxItems=49152
 	Pools []Pool `json:"pools,omitempty"`
 
-	// allocationStrategy is the order in which addresses of an entry of pools are allocated. Immutable.
+	// allocationStrategy is the order in which addresses of an entry of pools are
+	// allocated. Immutable.
 	// +optional
 	// +kubebuilder:default=sequential
 	AllocationStrategy AllocationStrategy `json:"allocationStrategy,omitempty"`
 
-	// preAllocations reserves addresses for claims: name of the claim, of either kind, to address. Other claims do not get a reserved address, even if the
-	// named claim does not exist. Reserve an address that must never be allocated for a name that no claim can have, such as _gateway.
+	// preAllocations reserves addresses for claims: name of the claim, of either kind, to
+	// address. Other claims do not get a reserved address, even if the named claim does
+	// not exist. Reserve an address that must never be allocated for a name that no claim
+	// can have, such as _gateway.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=49152
 	PreAllocations map[string]IP `json:"preAllocations,omitempty"`
@@ -84,7 +90,8 @@ type Pool struct {
 	// +kubebuilder:validation:Maximum=128
 	Prefix int `json:"prefix,omitempty"`
 
-	// gateway of these addresses. If the entry contains the gateway, the gateway is allocatable: reserve it with preAllocations.
+	// gateway of these addresses. If the entry contains the gateway, the gateway is
+	// allocatable: reserve it with preAllocations.
 	// +optional
 	Gateway *IP `json:"gateway,omitempty"`
 
@@ -100,12 +107,14 @@ type IPPoolStatus struct {
 	// +optional
 	LastUpdated *metav1.Time `json:"lastUpdated,omitempty"`
 
-	// indexes maps the name of each claim to its address, as far as the object has room: 1 MiB of names and addresses.
+	// indexes maps the name of each claim to its address, as far as the object has room:
+	// 1 MiB of names and addresses.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=49152
 	Indexes map[string]IP `json:"indexes,omitempty"`
 
-	// capacity is the number of addresses in pools, owned or free. It saturates at the largest int64.
+	// capacity is the number of addresses in pools, owned or free. It saturates at the
+	// largest int64.
 	// +optional
 	Capacity *int64 `json:"capacity,omitempty"`
 

@@ -7,9 +7,11 @@ const FinalizerProxyIPPool = "novaedge.io/proxyippool"
 const (
 	// ConditionReady on a ProxyIPPool: the pool is valid and serves.
 	ConditionReady = "Ready"
-	// ConditionBound on a ProxyVIP: the ProxyVIP is the single owner of its addresses, and clients may use the addresses.
+	// ConditionBound on a ProxyVIP: the ProxyVIP is the single owner of its addresses,
+	// and clients may use the addresses.
 	ConditionBound = "Bound"
-	// ConditionConflict on a ProxyVIP: True while another object owns one of the addresses; absent otherwise.
+	// ConditionConflict on a ProxyVIP: True while another object owns one of the
+	// addresses; absent otherwise.
 	ConditionConflict = "Conflict"
 )
 
@@ -26,8 +28,8 @@ const (
 	ReasonAddressConflict  = "AddressConflict"  // another object owns one of the addresses
 )
 
-// Annotations of a Service of type LoadBalancer. With AnnotationVIPMode the manager creates a ProxyVIP for the Service; the other annotations configure the
-// ProxyVIP.
+// Annotations of a Service of type LoadBalancer. With AnnotationVIPMode the manager
+// creates a ProxyVIP for the Service; the other annotations configure the ProxyVIP.
 const (
 	AnnotationVIPMode       = "novaedge.io/vip-mode"       // L2ARP, BGP or OSPF
 	AnnotationAddressPool   = "novaedge.io/address-pool"   // name of a ProxyIPPool; the default is DefaultAddressPool
@@ -35,8 +37,9 @@ const (
 	AnnotationBGPConfig     = "novaedge.io/bgp-config"     // spec.bgpConfig, as JSON
 	AnnotationOSPFConfig    = "novaedge.io/ospf-config"    // spec.ospfConfig, as JSON
 	AnnotationNodeSelector  = "novaedge.io/node-selector"  // spec.nodeSelector, as JSON
-	// AnnotationVIPAddresses lists the addresses of the Service, separated by commas, for backups. The manager writes the annotation. The addresses belong
-	// to the Service with the UID in AnnotationServiceUID.
+	// AnnotationVIPAddresses lists the addresses of the Service, separated by commas, for
+	// backups. The manager writes the annotation. The addresses belong to the Service
+	// with the UID in AnnotationServiceUID.
 	AnnotationVIPAddresses = "novaedge.io/vip-addresses"
 	AnnotationBFDEnabled   = "novaedge.io/bfd-enabled" // spec.bfd.enabled: true or false
 )
@@ -44,8 +47,8 @@ const (
 // DefaultAddressPool is the pool of a Service without AnnotationAddressPool.
 const DefaultAddressPool = "default"
 
-// Labels and annotation of a ProxyVIP that was created for a Service. An owner reference is impossible: a cluster-scoped object cannot have a namespaced
-// owner.
+// Labels and annotation of a ProxyVIP that was created for a Service. An owner reference
+// is impossible: a cluster-scoped object cannot have a namespaced owner.
 const (
 	LabelManagedBy        = "novaedge.io/managed-by" // ManagedByServices
 	LabelServiceNamespace = "novaedge.io/service-namespace"

@@ -5,9 +5,11 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // ProxyIPPoolSpec is the addresses that a pool offers.
 // +kubebuilder:validation:XValidation:rule="size(self.?cidrs.orValue([])) + size(self.?addresses.orValue([])) > 0",reason=FieldValueRequired,message="name at least one network in cidrs or one address in addresses"
 type ProxyIPPoolSpec struct {
-	// cidrs lists networks whose addresses the pool offers, in numeric order. IPv4 networks of /30 and larger are offered without the first and the last
-	// address (network and broadcast), IPv6 networks of /126 and larger without the first (subnet-router anycast). Bits after the prefix do not count:
-	// 10.0.0.200/28 is 10.0.0.192/28.
+	// cidrs lists networks whose addresses the pool offers, in numeric order. IPv4
+	// networks of /30 and larger are offered without the first and the last address
+	// (network and broadcast), IPv6 networks of /126 and larger without the first
+	// (subnet-router anycast). Bits after the prefix do not count: 10.0.0.200/28 is
+	// 10.0.0.192/28.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -15,8 +17,9 @@ type ProxyIPPoolSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be an IPv4 or IPv6 network in CIDR notation, such as 10.200.0.0/24 or 2001:db8::/120"
 	CIDRs []string `json:"cidrs,omitempty"`
 
-	// addresses lists single addresses that the pool offers, including first and last addresses of the networks in cidrs. A prefix length has no effect:
-	// 203.0.113.10/32 and 203.0.113.10 are equal.
+	// addresses lists single addresses that the pool offers, including first and last
+	// addresses of the networks in cidrs. A prefix length has no effect: 203.0.113.10/32
+	// and 203.0.113.10 are equal.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
@@ -24,7 +27,8 @@ type ProxyIPPoolSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv4 or IPv6 address, such as 203.0.113.10/32 or 2001:db8::1/128"
 	Addresses []string `json:"addresses,omitempty"`
 
-	// autoAssign allocates free addresses to ProxyVIPs without an address. If false, each ProxyVIP must request an exact address of the pool.
+	// autoAssign allocates free addresses to ProxyVIPs without an address. If false, each
+	// ProxyVIP must request an exact address of the pool.
 	// +optional
 	// +kubebuilder:default=false
 	AutoAssign bool `json:"autoAssign"`
@@ -49,24 +53,29 @@ type ProxyIPAllocation struct {
 
 // ProxyIPPoolStatus is the usage of a pool, with the owners.
 type ProxyIPPoolStatus struct {
-	// allocated is the number of addresses of the pool that are not free: owned, or promised to creates in progress. It saturates at the largest int64.
+	// allocated is the number of addresses of the pool that are not free: owned, or
+	// promised to creates in progress. It saturates at the largest int64.
 	// +optional
 	Allocated int64 `json:"allocated"`
 
-	// available is the number of free addresses of the pool. It saturates at the largest int64.
+	// available is the number of free addresses of the pool. It saturates at the largest
+	// int64.
 	// +optional
 	Available int64 `json:"available"`
 
-	// granted is the part of allocated that is promised to creates in progress. After a failed create it counts the addresses for two more minutes.
+	// granted is the part of allocated that is promised to creates in progress. After a
+	// failed create it counts the addresses for two more minutes.
 	// +optional
 	Granted int64 `json:"granted,omitempty"`
 
-	// summary describes the usage: "123 of 126 free", or "6000 allocated of a /64" of a pool with more than 4,294,967,296 addresses.
+	// summary describes the usage: "123 of 126 free", or "6000 allocated of a /64" of a
+	// pool with more than 4,294,967,296 addresses.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Summary string `json:"summary,omitempty"`
 
-	// allocations lists the addresses of the pool owned by ProxyVIPs, in numeric order: the first 1,000.
+	// allocations lists the addresses of the pool owned by ProxyVIPs, in numeric order:
+	// the first 1,000.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000

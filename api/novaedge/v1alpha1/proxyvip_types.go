@@ -33,31 +33,35 @@ type PoolReference struct {
 	Name string `json:"name"`
 }
 
-// ProxyVIPSpec is the request and, after admission of the create, the allocated addresses.
+// ProxyVIPSpec is the request and, after admission of the create, the allocated
+// addresses.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.ipv6Address) || has(self.poolRef)",reason=FieldValueRequired,message="name an address (address, ipv6Address), or the pool to take one from (poolRef)"
 type ProxyVIPSpec struct {
-	// address is the allocated address, filled in by the allocator during the create. Set address to request an exact address instead of a free address: an
-	// address of the pool with poolRef, an arbitrary address without poolRef. With addressFamily ipv6, address may hold the IPv6 address instead of
-	// ipv6Address.
+	// address is the allocated address, filled in by the allocator during the create. Set
+	// address to request an exact address instead of a free address: an address of the
+	// pool with poolRef, an arbitrary address without poolRef. With addressFamily ipv6,
+	// address may hold the IPv6 address instead of ipv6Address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address, such as 10.200.0.50/32"
 	Address string `json:"address,omitempty"`
 
-	// ipv6Address is the IPv6 address of a VIP of family ipv6 or dual, filled in or requested like address.
+	// ipv6Address is the IPv6 address of a VIP of family ipv6 or dual, filled in or
+	// requested like address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv6 address, such as 2001:db8::50/128"
 	IPv6Address string `json:"ipv6Address,omitempty"`
 
-	// addressFamily is "ipv4", "ipv6" or "dual": one address, or one address of each family.
+	// addressFamily is "ipv4", "ipv6" or "dual": one address, or one address of each
+	// family.
 	// +optional
 	// +kubebuilder:default=ipv4
 	AddressFamily AddressFamily `json:"addressFamily,omitempty"`
 
-	// poolRef names the ProxyIPPool that provides the addresses. Without poolRef, address or ipv6Address must be set. Removing poolRef after allocation
-	// keeps the addresses.
+	// poolRef names the ProxyIPPool that provides the addresses. Without poolRef, address
+	// or ipv6Address must be set. Removing poolRef after allocation keeps the addresses.
 	// +optional
 	PoolRef *PoolReference `json:"poolRef,omitempty"`
 
@@ -72,10 +76,12 @@ type ProxyVIPSpec struct {
 	Ports []int32 `json:"ports"`
 }
 
-// ProxyVIPStatus mirrors the addresses in spec, with their state. The proxy's own fields are kept.
+// ProxyVIPStatus mirrors the addresses in spec, with their state. The proxy's own fields
+// are kept.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProxyVIPStatus struct {
-	// allocatedAddress is the address, as in 10.200.0.1/32; with addressFamily ipv6 the IPv6 address.
+	// allocatedAddress is the address, as in 10.200.0.1/32; with addressFamily ipv6 the
+	// IPv6 address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	AllocatedAddress string `json:"allocatedAddress,omitempty"`
@@ -85,8 +91,9 @@ type ProxyVIPStatus struct {
 	// +kubebuilder:validation:MaxLength=49
 	AllocatedIPv6Address string `json:"allocatedIPv6Address,omitempty"`
 
-	// conditions holds Bound: this object is the single owner of the addresses, and clients may use the addresses. During an address conflict conditions
-	// also holds Conflict. The proxy adds conditions of its own.
+	// conditions holds Bound: this object is the single owner of the addresses, and
+	// clients may use the addresses. During an address conflict conditions also holds
+	// Conflict. The proxy adds conditions of its own.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -94,8 +101,9 @@ type ProxyVIPStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ProxyVIP is an address that the proxy announces, or one address of each family, owned as long as the object exists. The create response already contains
-// the addresses, in spec.
+// ProxyVIP is an address that the proxy announces, or one address of each family, owned
+// as long as the object exists. The create response already contains the addresses, in
+// spec.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion

@@ -37,8 +37,8 @@ type Result struct {
 	Refusal    string
 }
 
-// Create creates the allocation of a request. Names of other tenants' allocations are skipped. ChooseName decides which
-// names of the tenant's own allocations are taken.
+// Create creates the allocation of a request. Names of other tenants' allocations are
+// skipped. ChooseName decides which names of the tenant's own allocations are taken.
 func (s Store) Create(ctx context.Context, r Request) (Result, error) {
 	taken := map[string]bool{} // names found in use by others
 	for {
@@ -46,7 +46,8 @@ func (s Store) Create(ctx context.Context, r Request) (Result, error) {
 		if taken[a.Name] {
 			return Result{}, fmt.Errorf("every name for the allocation is in use, the last by IPAllocation %s: delete that IPAllocation, or wait until it is gone", a.Name)
 		}
-		// Read first: a create with an existing name fails, but the webhook has granted a range by then, reserved until the grant expires.
+		// Read first: a create with an existing name fails, but the webhook has granted a
+		// range by then, reserved until the grant expires.
 		stored := &v1alpha1.IPAllocation{}
 		switch err := s.Live.Get(ctx, client.ObjectKeyFromObject(a), stored); {
 		case err == nil && plan.Owns(r.Tenant, stored) && stored.DeletionTimestamp == nil && stored.Spec.Type == a.Spec.Type:
@@ -68,13 +69,15 @@ func (s Store) Create(ctx context.Context, r Request) (Result, error) {
 	}
 }
 
-// isOthers reports whether the informers have an allocation of the name that the tenant does not own.
+// isOthers reports whether the informers have an allocation of the name that the tenant
+// does not own.
 func (s Store) isOthers(ctx context.Context, t plan.Tenant, name string) bool {
 	a := &v1alpha1.IPAllocation{}
 	return s.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, a) == nil && !plan.Owns(t, a)
 }
 
-// isRefused reports whether a create was denied because the pool has no free block of the size, or because the pinned range is owned, reserved or outside.
+// isRefused reports whether a create was denied because the pool has no free block of the
+// size, or because the pinned range is owned, reserved or outside.
 func isRefused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || status.Status().Details == nil {

@@ -1,7 +1,9 @@
-// Package allocations lists, creates and deletes the IPAllocations of tenants, and lists the NetworkPools that tenants draw from.
+// Package allocations lists, creates and deletes the IPAllocations of tenants, and lists
+// the NetworkPools that tenants draw from.
 //
-// Creates go through the webhooks, and return allocations with addresses. Deletes name the UID and the resourceVersion on which the decision was
-// based: an allocation that has changed meanwhile is not deleted.
+// Creates go through the webhooks, and return allocations with addresses. Deletes name
+// the UID and the resourceVersion on which the decision was based: an allocation that has
+// changed meanwhile is not deleted.
 package allocations
 
 import (
@@ -16,14 +18,16 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// Store accesses the IPAllocations and NetworkPools of one namespace. Safe for concurrent use.
+// Store accesses the IPAllocations and NetworkPools of one namespace. Safe for concurrent
+// use.
 type Store struct {
 	Client    client.Client // writes, and reads from the informers
 	Live      client.Reader // reads from the API server
 	Namespace string
 }
 
-// indexTenant is the name of an index of IPAllocations, by namespace/name of their TenantCluster.
+// indexTenant is the name of an index of IPAllocations, by namespace/name of their
+// TenantCluster.
 const indexTenant = "tenant"
 
 // IndexTenants adds the index that ListOf uses.
@@ -34,7 +38,8 @@ func IndexTenants(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// ListOf returns the allocations that name a TenantCluster. The result belongs to the informer: copy an allocation before a change.
+// ListOf returns the allocations that name a TenantCluster. The result belongs to the
+// informer: copy an allocation before a change.
 func (s Store) ListOf(ctx context.Context, tenant types.NamespacedName) ([]v1alpha1.IPAllocation, error) {
 	all := &v1alpha1.IPAllocationList{}
 	err := s.Client.List(ctx, all, client.InNamespace(s.Namespace), client.MatchingFields{indexTenant: tenant.String()}, client.UnsafeDisableDeepCopy)
@@ -54,8 +59,10 @@ func (s Store) ListPools(ctx context.Context) (map[string]*v1alpha1.NetworkPool,
 	return byName, nil
 }
 
-// HasReleasable reads the API server and reports whether the tenant has an allocation without annotation keep. The informers may not have observed an
-// allocation created a moment ago; without a tenant the allocation would be an orphan, released only minutes later.
+// HasReleasable reads the API server and reports whether the tenant has an allocation
+// without annotation keep. The informers may not have observed an allocation created a
+// moment ago; without a tenant the allocation would be an orphan, released only minutes
+// later.
 func (s Store) HasReleasable(ctx context.Context, t plan.Tenant) (bool, error) {
 	all := &v1alpha1.IPAllocationList{}
 	err := s.Live.List(ctx, all, client.InNamespace(s.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedByIPAM})
@@ -64,8 +71,9 @@ func (s Store) HasReleasable(ctx context.Context, t plan.Tenant) (bool, error) {
 	}), err
 }
 
-// HasOthers reads the API server and reports whether the tenant has an allocation for load balancers, created here, that is not among the known blocks: the
-// informers had not shown the allocation yet.
+// HasOthers reads the API server and reports whether the tenant has an allocation for
+// load balancers, created here, that is not among the known blocks: the informers had not
+// shown the allocation yet.
 func (s Store) HasOthers(ctx context.Context, t plan.Tenant, known []plan.Block) (bool, error) {
 	labels := plan.NewAllocation(t, v1alpha1.TypeLoadBalancer, v1alpha1.RoleInitial, s.Namespace, "", "", 0).Labels
 	all := &v1alpha1.IPAllocationList{}
@@ -79,8 +87,8 @@ func (s Store) HasOthers(ctx context.Context, t plan.Tenant, known []plan.Block)
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=delete
 
-// Delete deletes this version of an allocation and reports the success. An allocation that has changed is not deleted, and the informers trigger the
-// next attempt.
+// Delete deletes this version of an allocation and reports the success. An allocation
+// that has changed is not deleted, and the informers trigger the next attempt.
 func (s Store) Delete(ctx context.Context, a *v1alpha1.IPAllocation) (deleted bool, err error) {
 	err = s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
 	return err == nil, write.IgnoreStale(ctx, s.Live, a, err)

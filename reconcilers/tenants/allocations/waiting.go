@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// WaitingTenants is the set of TenantClusters that wait for room in a pool. Safe for concurrent use.
+// WaitingTenants is the set of TenantClusters that wait for room in a pool. Safe for
+// concurrent use.
 type WaitingTenants struct {
 	mu      sync.Mutex
 	tenants map[types.NamespacedName]bool

@@ -7,11 +7,14 @@ import (
 	"encoding/pem"
 )
 
-// maxKeyBits bounds the numbers of an RSA key, as crypto/tls does for server keys. Reading a private key takes eight times as long for each doubling of
-// the length: hours for a key of the size of a kubeconfig. Checking a signature with a public key is slow too.
+// maxKeyBits bounds the numbers of an RSA key, as crypto/tls does for server keys.
+// Reading a private key takes eight times as long for each doubling of the length: hours
+// for a key of the size of a kubeconfig. Checking a signature with a public key is slow
+// too.
 const maxKeyBits = 8192
 
-// hasOversizedKey reports whether a certificate or private key in PEM has a number of more than maxKeyBits. No computation with the numbers is made.
+// hasOversizedKey reports whether a certificate or private key in PEM has a number of
+// more than maxKeyBits. No computation with the numbers is made.
 func hasOversizedKey(text []byte) bool {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -29,8 +32,8 @@ func hasOversizedKey(text []byte) bool {
 	return false
 }
 
-// isOversizedKey reads a key of PKCS #1, or of PKCS #8, which wraps a PKCS #1 key in an OCTET STRING. Other data is oversized if longer than one
-// number.
+// isOversizedKey reads a key of PKCS #1, or of PKCS #8, which wraps a PKCS #1 key in an
+// OCTET STRING. Other data is oversized if longer than one number.
 func isOversizedKey(der []byte) bool {
 	const maxBytes = maxKeyBits/8 + 1
 	for range 2 {

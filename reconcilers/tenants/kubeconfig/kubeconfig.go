@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Keys of the Secret. keyService has the Service of the API server in the management cluster and is preferred, KeyExternal the external address.
+// Keys of the Secret. keyService has the Service of the API server in the management
+// cluster and is preferred, KeyExternal the external address.
 const (
 	keyService  = "admin.svc"
 	KeyExternal = "admin.conf"
@@ -21,10 +22,12 @@ const (
 // MaxSize bounds a kubeconfig, in bytes. It leaves room for many certificates.
 const MaxSize = 256 << 10
 
-// SecretName returns the name of the Secret with the kubeconfig of a TenantCluster, in its status.tenantNamespace.
+// SecretName returns the name of the Secret with the kubeconfig of a TenantCluster, in
+// its status.tenantNamespace.
 func SecretName(tenant string) string { return tenant + "-admin-kubeconfig" }
 
-// FromSecret returns the client configuration in the data of a Secret, from keyService, or from KeyExternal if keyService is empty.
+// FromSecret returns the client configuration in the data of a Secret, from keyService,
+// or from KeyExternal if keyService is empty.
 func FromSecret(data map[string][]byte) (*rest.Config, error) {
 	for _, key := range []string{keyService, KeyExternal} {
 		if text := data[key]; len(text) > 0 {
@@ -38,7 +41,8 @@ func FromSecret(data map[string][]byte) (*rest.Config, error) {
 	return nil, fmt.Errorf("neither key %s nor %s holds a kubeconfig", keyService, KeyExternal)
 }
 
-// Parse returns the client configuration of the current context of a kubeconfig. Other contexts are ignored.
+// Parse returns the client configuration of the current context of a kubeconfig. Other
+// contexts are ignored.
 func Parse(text []byte) (*rest.Config, error) {
 	if len(text) > MaxSize {
 		return nil, fmt.Errorf("the kubeconfig has %d bytes, the limit is %d", len(text), MaxSize)

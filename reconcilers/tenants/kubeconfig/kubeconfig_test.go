@@ -316,7 +316,8 @@ func TestFromSecret_PrefersServiceKey(t *testing.T) {
 	}
 }
 
-// refused wants an error and nothing that could be used, and no credentials in what is told.
+// refused wants an error and nothing that could be used, and no credentials in what is
+// told.
 func refused(t *testing.T, want string) func(*rest.Config, error) {
 	t.Helper()
 	return func(c *rest.Config, err error) {

@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Adoption is a range that the MetalLB or a Service of a tenant uses without an allocation, and that a pool of the policy offers.
+// Adoption is a range that the MetalLB or a Service of a tenant uses without an
+// allocation, and that a pool of the policy offers.
 type Adoption struct {
 	Pool  string
 	Range allocator.Range
@@ -23,12 +24,15 @@ type Adoption struct {
 // Obstacle is why addresses are not allocated: reason and message of a condition.
 type Obstacle struct{ Reason, Message string }
 
-// maxAdoptions bounds the initial blocks for load balancers that a tenant gets by adoption.
+// maxAdoptions bounds the initial blocks for load balancers that a tenant gets by
+// adoption.
 const maxAdoptions = 64
 
-// FindAdoptions returns the ranges to allocate to a tenant because its MetalLB pools offer them, or its Services have them. The result has one range per
-// source, so that no block reaches over two MetalLB pools. Addresses outside of the policy's pools, and reserved addresses, are no adoptions. With too
-// little room in the quota only the parts in use are adopted, while the quota has room; the obstacles name the others.
+// FindAdoptions returns the ranges to allocate to a tenant because its MetalLB pools
+// offer them, or its Services have them. The result has one range per source, so that no
+// block reaches over two MetalLB pools. Addresses outside of the policy's pools, and
+// reserved addresses, are no adoptions. With too little room in the quota only the parts
+// in use are adopted, while the quota has room; the obstacles name the others.
 func FindAdoptions(p Policy, blocks []Block, v View, pools map[string]*v1alpha1.NetworkPool) ([]Adoption, []Obstacle) {
 	var known []allocator.Range
 	initial := 0
@@ -78,9 +82,10 @@ func NewAdoption(t Tenant, namespace, name, pool string, part allocator.Range) *
 // maxAdoptionRequests bounds the requests for one adoption.
 const maxAdoptionRequests = 64
 
-// AdoptParts requests the range of an adoption. If it is denied, the parts in use are requested, and the halves of each denied part, down to single
-// addresses: what a Service uses becomes the tenant's as far as possible. The denied parts that are not divided further are returned. allocate
-// returns false for a denial; an error ends the requests.
+// AdoptParts requests the range of an adoption. If it is denied, the parts in use are
+// requested, and the halves of each denied part, down to single addresses: what a Service
+// uses becomes the tenant's as far as possible. The denied parts that are not divided
+// further are returned. allocate returns false for a denial; an error ends the requests.
 func AdoptParts(a Adoption, allocate func(allocator.Range) (bool, error)) (denied []allocator.Range, err error) {
 	if allocated, err := allocate(a.Range); allocated || err != nil {
 		return nil, err
@@ -110,8 +115,9 @@ func AdoptParts(a Adoption, allocate func(allocator.Range) (bool, error)) (denie
 	return denied, nil
 }
 
-// splitByPool returns the parts of ranges that a pool of the policy offers, in the order of the ranges; known ranges excluded. Of several pools that
-// offer an address, the first by the order of the policy counts.
+// splitByPool returns the parts of ranges that a pool of the policy offers, in the order
+// of the ranges; known ranges excluded. Of several pools that offer an address, the first
+// by the order of the policy counts.
 func splitByPool(ranges, known []allocator.Range, p Policy, pools map[string]*v1alpha1.NetworkPool) (parts []Adoption) {
 	known = slices.Clone(known)
 	for _, r := range ranges {
@@ -127,8 +133,8 @@ func splitByPool(ranges, known []allocator.Range, p Policy, pools map[string]*v1
 	return parts
 }
 
-// offeredBy returns the ranges that a pool offers to tenants according to its spec; reserved addresses are excluded. A range that lies in one of them can
-// be pinned.
+// offeredBy returns the ranges that a pool offers to tenants according to its spec;
+// reserved addresses are excluded. A range that lies in one of them can be pinned.
 func offeredBy(pool *v1alpha1.NetworkPool) (offered []allocator.Range) {
 	declared := pool.DeepCopy()
 	declared.Status = v1alpha1.NetworkPoolStatus{}
@@ -149,7 +155,8 @@ func poolsOffering(r allocator.Range, p Policy, pools map[string]*v1alpha1.Netwo
 	return names
 }
 
-// WithoutManaged returns the tenant without ManualRange if a pool of the policy offers an address of the range: such an address needs an allocation.
+// WithoutManaged returns the tenant without ManualRange if a pool of the policy offers an
+// address of the range: such an address needs an allocation.
 func (t Tenant) WithoutManaged(p Policy, pools map[string]*v1alpha1.NetworkPool) Tenant {
 	if len(splitByPool([]allocator.Range{t.ManualRange}, nil, p, pools)) > 0 {
 		t.ManualRange = allocator.Range{}
@@ -157,19 +164,22 @@ func (t Tenant) WithoutManaged(p Policy, pools map[string]*v1alpha1.NetworkPool)
 	return t
 }
 
-// Promised is a range that a TenantCluster names, and that is about to be allocated to it.
+// Promised is a range that a TenantCluster names, and that is about to be allocated to
+// it.
 type Promised struct {
 	Tenant string // namespace/name
 	Range  allocator.Range
 }
 
-// FindPromised returns the range that a tenant is about to get because its TenantCluster names it.
+// FindPromised returns the range that a tenant is about to get because its TenantCluster
+// names it.
 func FindPromised(t Tenant, missing []MissingBlock) (Promised, bool) {
 	pinned := slices.ContainsFunc(missing, func(m MissingBlock) bool { return m.Pinned != nil && m.Obstacle.Reason == "" })
 	return Promised{t.Namespace + "/" + t.Name, t.ManualRange}, pinned
 }
 
-// ExplainPromised returns that a pool offers a promised range, to complete the text of Delay; "" if it offers none.
+// ExplainPromised returns that a pool offers a promised range, to complete the text of
+// Delay; "" if it offers none.
 func ExplainPromised(pool *v1alpha1.NetworkPool, promised []Promised) string {
 	offered := offeredBy(pool)
 	for _, p := range promised {
@@ -180,7 +190,8 @@ func ExplainPromised(pool *v1alpha1.NetworkPool, promised []Promised) string {
 	return ""
 }
 
-// NeedsAdoption reports whether one of the missing blocks depends on what the tenant uses already: any addresses for load balancers.
+// NeedsAdoption reports whether one of the missing blocks depends on what the tenant uses
+// already: any addresses for load balancers.
 func NeedsAdoption(missing []MissingBlock) bool {
 	return slices.ContainsFunc(missing, MissingBlock.needsAdoption)
 }
@@ -189,7 +200,8 @@ func (m MissingBlock) needsAdoption() bool {
 	return m.Kind == v1alpha1.TypeLoadBalancer && m.takesAny()
 }
 
-// AfterAdoption returns missing blocks in which the obstacle of a block that needs adoption is that the tenant has not been read.
+// AfterAdoption returns missing blocks in which the obstacle of a block that needs
+// adoption is that the tenant has not been read.
 func AfterAdoption(missing []MissingBlock) []MissingBlock {
 	missing = slices.Clone(missing)
 	for i := range missing {
@@ -201,7 +213,8 @@ func AfterAdoption(missing []MissingBlock) []MissingBlock {
 	return missing
 }
 
-// AdoptionCondition returns condition AddressesAdopted of a TenantCluster. The decision is based on the view; obstacles prevent adoptions.
+// AdoptionCondition returns condition AddressesAdopted of a TenantCluster. The decision
+// is based on the view; obstacles prevent adoptions.
 func AdoptionCondition(blocks []Block, v View, d Decision, obstacles []Obstacle) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAddressesAdopted, Status: metav1.ConditionFalse}
 	var texts []string
@@ -275,7 +288,8 @@ func countAddresses(adoptions []Adoption) int64 { return allocator.Total(rangesO
 // maxNamedRanges bounds the ranges that a message names.
 const maxNamedRanges = 8
 
-// areOrIs returns the ranges as the subject of a sentence, and its verb: "10.0.0.1 is", "10.0.0.1, 10.0.0.4-10.0.0.7 are".
+// areOrIs returns the ranges as the subject of a sentence, and its verb: "10.0.0.1 is",
+// "10.0.0.1, 10.0.0.4-10.0.0.7 are".
 func areOrIs(ranges []allocator.Range) string {
 	var texts []string
 	for _, r := range ranges[:min(len(ranges), maxNamedRanges)] {
@@ -287,7 +301,8 @@ func areOrIs(ranges []allocator.Range) string {
 	return strings.Join(texts, ", ") + " " + allocator.Agree(allocator.Total(ranges), "is", "are")
 }
 
-// servesElsewhere reports whether another MetalLB pool, or another load balancer, serves addresses of a block: default-pool must not offer the block.
+// servesElsewhere reports whether another MetalLB pool, or another load balancer, serves
+// addresses of a block: default-pool must not offer the block.
 func (v View) servesElsewhere(b Block) bool {
 	return slices.ContainsFunc(v.OtherPools, b.Range.Overlaps) ||
 		slices.ContainsFunc(v.Services, func(s Service) bool {

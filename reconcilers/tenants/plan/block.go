@@ -32,7 +32,8 @@ type Block struct {
 	IdleSince     time.Time // zero while used, and before the first decision
 }
 
-// BlocksOf returns the blocks that a tenant owns: initial blocks before growth blocks, then by name with numbers in numeric order.
+// BlocksOf returns the blocks that a tenant owns: initial blocks before growth blocks,
+// then by name with numbers in numeric order.
 func BlocksOf(t Tenant, allocations []v1alpha1.IPAllocation) []Block {
 	var blocks []Block
 	for i := range allocations {
@@ -49,15 +50,17 @@ func BlocksOf(t Tenant, allocations []v1alpha1.IPAllocation) []Block {
 	return blocks
 }
 
-// Owns reports whether an allocation belongs to a tenant: tenantClusterRef names the tenant, and the recorded UID, if present, equals the
-// tenant's. The UID of an earlier tenant with the same name differs.
+// Owns reports whether an allocation belongs to a tenant: tenantClusterRef names the
+// tenant, and the recorded UID, if present, equals the tenant's. The UID of an earlier
+// tenant with the same name differs.
 func Owns(t Tenant, a *v1alpha1.IPAllocation) bool {
 	uid, recorded := a.Annotations[v1alpha1.AnnotationTenantUID]
 	return a.Spec.TenantClusterRef == t.reference() && (!recorded || uid == t.UID)
 }
 
-// blockOf returns the block of an allocation. IPAM pins initial blocks only: a growth block that IPAM created and that is pinned was restored from a backup,
-// and may be released.
+// blockOf returns the block of an allocation. IPAM pins initial blocks only: a growth
+// block that IPAM created and that is pinned was restored from a backup, and may be
+// released.
 func blockOf(a *v1alpha1.IPAllocation) Block {
 	createdByIPAM, keep := a.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByIPAM, a.Annotations[v1alpha1.AnnotationKeep] == "true"
 	b := Block{
@@ -91,7 +94,8 @@ func (b Block) addressCount() int32 {
 // isUsable reports whether the tenant may use the range of the block.
 func (b Block) isUsable() bool { return b.Ready && !b.Deleting && b.Range.IsValid() }
 
-// quotaUsed returns how many addresses of a kind count against the quota: allocated and requested ones, but not requests that failed.
+// quotaUsed returns how many addresses of a kind count against the quota: allocated and
+// requested ones, but not requests that failed.
 func quotaUsed(blocks []Block, kind v1alpha1.IPAllocationType) int32 {
 	var sum int64
 	for _, b := range blocks {
@@ -102,7 +106,8 @@ func quotaUsed(blocks []Block, kind v1alpha1.IPAllocationType) int32 {
 	return saturate(sum)
 }
 
-// NewAllocation returns the allocation to create for a block of count addresses; 0 for the pool's default. namespace is that of the pool.
+// NewAllocation returns the allocation to create for a block of count addresses; 0 for
+// the pool's default. namespace is that of the pool.
 func NewAllocation(t Tenant, kind v1alpha1.IPAllocationType, role, namespace, name, pool string, count int32) *v1alpha1.IPAllocation {
 	a := &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{

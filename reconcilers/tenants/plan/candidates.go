@@ -12,8 +12,9 @@ type Candidate struct {
 	Count int32 // 0: the pool's default
 }
 
-// AllocateFirst calls allocate with each candidate in order until an allocation succeeds, and returns the successful candidate. allocate returns false
-// if the pool has no room; an error ends the search.
+// AllocateFirst calls allocate with each candidate in order until an allocation succeeds,
+// and returns the successful candidate. allocate returns false if the pool has no room;
+// an error ends the search.
 func AllocateFirst(candidates []Candidate, allocate func(Candidate) (bool, error)) (Candidate, bool, error) {
 	for _, c := range candidates {
 		if allocated, err := allocate(c); allocated || err != nil {
@@ -23,9 +24,10 @@ func AllocateFirst(candidates []Candidate, allocate func(Candidate) (bool, error
 	return Candidate{}, false, nil
 }
 
-// AllocateParts allocates addresses from the pools, in order, and returns how many. The first request is for a block of want
-// addresses, the next for need addresses, further requests for smaller and smaller blocks, until need addresses are allocated or no pool has a single
-// address.
+// AllocateParts allocates addresses from the pools, in order, and returns how many. The
+// first request is for a block of want addresses, the next for need addresses, further
+// requests for smaller and smaller blocks, until need addresses are allocated or no pool
+// has a single address.
 func AllocateParts(pools []string, need, want int32, allocate func(Candidate) (bool, error)) (allocated int32, err error) {
 	for size := want; size > 0 && allocated < need; {
 		candidates := make([]Candidate, len(pools))
@@ -48,7 +50,8 @@ func AllocateParts(pools []string, need, want int32, allocate func(Candidate) (b
 	return allocated, nil
 }
 
-// UsablePools returns the pools of a policy that exist and are not being deleted, in the order of the policy. pools is keyed by name.
+// UsablePools returns the pools of a policy that exist and are not being deleted, in the
+// order of the policy. pools is keyed by name.
 func UsablePools(p Policy, pools map[string]*v1alpha1.NetworkPool) []string {
 	var names []string
 	for _, name := range p.Pools {

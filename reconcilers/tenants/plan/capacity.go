@@ -92,7 +92,8 @@ func EstimateCapacity(p Policy, pools map[string]*v1alpha1.NetworkPool, free map
 	return capacity, c
 }
 
-// explainCapacity returns the message of condition PoolAvailable while addresses are available.
+// explainCapacity returns the message of condition PoolAvailable while addresses are
+// available.
 func explainCapacity(available int64, count TenantCount, blocks []MissingBlock) string {
 	ips, tenants, then := allocator.Counted(available, "IP"), "~"+allocator.Counted(count.Tenants, "tenant"), ""
 	if available == math.MaxInt64 {

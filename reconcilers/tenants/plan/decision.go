@@ -11,15 +11,18 @@ import (
 
 // Timing are the delays of decisions.
 type Timing struct {
-	// PendingAfter is how long a Service waits before an address is allocated for it, unless MetalLB has refused the Service earlier.
+	// PendingAfter is how long a Service waits before an address is allocated for it,
+	// unless MetalLB has refused the Service earlier.
 	PendingAfter time.Duration
-	// HeadroomAfter is how long a Service that MetalLB has not refused waits before free addresses of initial blocks no longer count: MetalLB should
-	// have assigned one and did not.
+	// HeadroomAfter is how long a Service that MetalLB has not refused waits before free
+	// addresses of initial blocks no longer count: MetalLB should have assigned one and
+	// did not.
 	HeadroomAfter time.Duration
 	// ShrinkAfter is how long a growth block is unused before it is released.
 	ShrinkAfter time.Duration
-	// Settle is how long a range must be absent from the tenant's pool before release: MetalLB applies a change of the pool later, and may still assign an
-	// address of the range meanwhile.
+	// Settle is how long a range must be absent from the tenant's pool before release:
+	// MetalLB applies a change of the pool later, and may still assign an address of the
+	// range meanwhile.
 	Settle time.Duration
 }
 
@@ -29,28 +32,37 @@ var DefaultTiming = Timing{PendingAfter: time.Second, HeadroomAfter: 30 * time.S
 // View is the observed state of a tenant.
 type View struct {
 	Services []Service
-	// Partial: the tenant has more Services than Services lists. Unused blocks are not idle then.
+	// Partial: the tenant has more Services than Services lists. Unused blocks are not
+	// idle then.
 	Partial bool
-	// InPool are the ranges in the tenant's MetalLB pool, OtherPools those in its other MetalLB pools.
+	// InPool are the ranges in the tenant's MetalLB pool, OtherPools those in its other
+	// MetalLB pools.
 	InPool, OtherPools []allocator.Range
-	// Foreign: the tenant's MetalLB pool was written by others, or may have been, because its ranges have not been adopted yet.
+	// Foreign: the tenant's MetalLB pool was written by others, or may have been, because
+	// its ranges have not been adopted yet.
 	Foreign bool
-	// MissingSince is, by block, since when the range has been absent from that pool without a break, as observed.
+	// MissingSince is, by block, since when the range has been absent from that pool
+	// without a break, as observed.
 	MissingSince map[string]time.Time
 }
 
 // Decision is what to do for the load balancers of a tenant. Blocks are named.
 type Decision struct {
-	// Offered is the content of the tenant's MetalLB pool, in ascending order: one range per block. An empty list means that the pool must be
-	// deleted: MetalLB rejects a pool without addresses, together with the rest of the configuration, and continues with the previous configuration.
+	// Offered is the content of the tenant's MetalLB pool, in ascending order: one range
+	// per block. An empty list means that the pool must be deleted: MetalLB rejects a
+	// pool without addresses, together with the rest of the configuration, and continues
+	// with the previous configuration.
 	Offered []allocator.Range
-	// KeepPool: the pool must stay as it is, because a pool of others would lose addresses that Services use, or may use. Lost are the known ones.
+	// KeepPool: the pool must stay as it is, because a pool of others would lose
+	// addresses that Services use, or may use. Lost are the known ones.
 	KeepPool bool
 	Lost     []allocator.Range
 
-	// Need is the number of addresses to allocate so that every Service that has waited long enough is served. Want is the number to request.
-	// Invariant: Need <= Want. The surplus makes growth come in larger steps and includes Services that arrived together. Need and Want are within the
-	// quota; OverQuota is the number of addresses that the quota denies.
+	// Need is the number of addresses to allocate so that every Service that has waited
+	// long enough is served. Want is the number to request. Invariant: Need <= Want. The
+	// surplus makes growth come in larger steps and includes Services that arrived
+	// together. Need and Want are within the quota; OverQuota is the number of addresses
+	// that the quota denies.
 	Need, Want, OverQuota int32
 
 	BecameIdle []string // record the begin of the idle time
@@ -87,7 +99,8 @@ func Decide(t Tenant, p Policy, blocks []Block, v View, timing Timing, now time.
 	return d.decision
 }
 
-// decideKeepPool sets KeepPool and Lost for a pool of others. New addresses would not reach a pool that stays as it is, so none are requested.
+// decideKeepPool sets KeepPool and Lost for a pool of others. New addresses would not
+// reach a pool that stays as it is, so none are requested.
 func (d *decider) decideKeepPool() {
 	removed := allocator.Subtract(d.view.InPool, d.decision.Offered)
 	d.decision.Lost = intersect(removed, d.view.assigned())
@@ -126,7 +139,8 @@ func (d *decider) isInPool(b Block) bool {
 
 func (d *decider) freeAddresses(b Block) int32 { return max(b.addressCount()-d.usedOf[b.Name], 0) }
 
-// decideGrowth sets Need, Want and OverQuota. Waiting Services are served by, in this order:
+// decideGrowth sets Need, Want and OverQuota. Waiting Services are served by, in this
+// order:
 //
 //	headroom        free addresses of initial blocks, for Services that MetalLB may still serve
 //	added           free addresses of growth blocks, and of blocks that are not in the tenant's pool yet
@@ -169,8 +183,9 @@ func (d *decider) decideGrowth(p Policy) {
 	d.decision.Need, d.decision.Want = min(need, room), min(want, room)
 }
 
-// decideRelease sets what happens to growth blocks. Reserved addresses are not idle. The free addresses of used blocks are reserved first, then
-// whole unused blocks in order, last the blocks that have left the tenant's pool.
+// decideRelease sets what happens to growth blocks. Reserved addresses are not idle. The
+// free addresses of used blocks are reserved first, then whole unused blocks in order,
+// last the blocks that have left the tenant's pool.
 func (d *decider) decideRelease() {
 	var unused []Block
 	for _, b := range d.blocks {
@@ -216,7 +231,8 @@ func (d *decider) recordUsed(b Block) {
 	}
 }
 
-// hasPassed reports whether a duration has passed since a time. If not, the next decision is made at the end of the duration.
+// hasPassed reports whether a duration has passed since a time. If not, the next decision
+// is made at the end of the duration.
 func (d *decider) hasPassed(since time.Time, duration time.Duration) bool {
 	at := since.Add(duration)
 	if !d.now.Before(at) {
@@ -232,9 +248,10 @@ func (d *decider) decideAgainAt(at time.Time) {
 	}
 }
 
-// offeredRanges returns the usable ranges, ascending, except withdrawn ranges and ranges that are served elsewhere; and the manual range without usable
-// ranges, or while Services use the manual range. Ranges of two routing domains may overlap, and MetalLB rejects overlapping entries: only the lowest of
-// overlapping ranges is returned.
+// offeredRanges returns the usable ranges, ascending, except withdrawn ranges and ranges
+// that are served elsewhere; and the manual range without usable ranges, or while
+// Services use the manual range. Ranges of two routing domains may overlap, and MetalLB
+// rejects overlapping entries: only the lowest of overlapping ranges is returned.
 func (d *decider) offeredRanges(t Tenant) []allocator.Range {
 	var ranges []allocator.Range
 	for _, b := range d.blocks {

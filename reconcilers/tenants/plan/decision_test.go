@@ -21,7 +21,8 @@ const elasticOne = `{mode: ipam, poolRefs: [{name: a}], loadBalancer: {allocatio
 
 var compareRanges = cmpopts.EquateComparable(allocator.Range{})
 
-// decide returns the decision at noon. Without InPool, all ready ranges are in the tenant's pool.
+// decide returns the decision at noon. Without InPool, all ready ranges are in the
+// tenant's pool.
 func decide(t *testing.T, network string, have []v1alpha1.IPAllocation, v plan.View) plan.Decision {
 	t.Helper()
 	blocks := plan.BlocksOf(tenant, have)
@@ -162,7 +163,8 @@ func TestDecide_SharedAddresses(t *testing.T) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443})
 		return plan.ServiceOf(s, ipv4, ago(2), false)
 	}
-	// hostile returns Services of which no two can share an address. Each is compared with all earlier ones by nearly all of its ports.
+	// hostile returns Services of which no two can share an address. Each is compared
+	// with all earlier ones by nearly all of its ports.
 	hostile := func(n, ports int) (services []plan.Service) {
 		tcp := func(port int) corev1.ServicePort {
 			return corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: int32(port)}

@@ -34,8 +34,9 @@ func TakesAny(missing []MissingBlock) bool {
 	return slices.ContainsFunc(missing, MissingBlock.takesAny)
 }
 
-// Delay returns missing blocks in which an obstacle delays the blocks that may get any free addresses of a pool for which isBusy reports a text, which
-// completes "addresses for nodes are allocated when ".
+// Delay returns missing blocks in which an obstacle delays the blocks that may get any
+// free addresses of a pool for which isBusy reports a text, which completes "addresses
+// for nodes are allocated when ".
 func Delay(missing []MissingBlock, isBusy func(pool string) string) []MissingBlock {
 	missing = slices.Clone(missing)
 	for i := range missing {
@@ -49,15 +50,19 @@ func Delay(missing []MissingBlock, isBusy func(pool string) string) []MissingBlo
 	return missing
 }
 
-// ReplaceAfter is the age of a failure at which a block is replaced. Without a webhook, a block for which no pool has room is created and fails at once:
-// without a pause the replacements would fail in a loop.
+// ReplaceAfter is the age of a failure at which a block is replaced. Without a webhook, a
+// block for which no pool has room is created and fails at once: without a pause the
+// replacements would fail in a loop.
 const ReplaceAfter = 10 * time.Second
 
-// MissingBlocks returns the initial blocks that a tenant lacks: one for nodes and one for load balancers. pools are the NetworkPools by name. A block in
-// any state counts as present, except a failed replaceable block. The replacement is requested from the next pool after the pool of the failed block.
+// MissingBlocks returns the initial blocks that a tenant lacks: one for nodes and one for
+// load balancers. pools are the NetworkPools by name. A block in any state counts as
+// present, except a failed replaceable block. The replacement is requested from the next
+// pool after the pool of the failed block.
 //
-// The block for load balancers is the tenant's ManualRange if a pool offers it, whatever size is configured: Services may use its addresses. A range beyond
-// the quota is an obstacle, and no other addresses are allocated instead.
+// The block for load balancers is the tenant's ManualRange if a pool offers it, whatever
+// size is configured: Services may use its addresses. A range beyond the quota is an
+// obstacle, and no other addresses are allocated instead.
 func MissingBlocks(t Tenant, p Policy, blocks []Block, pools map[string]*v1alpha1.NetworkPool) []MissingBlock {
 	if !p.IPAM {
 		return nil
@@ -92,8 +97,9 @@ func MissingBlocks(t Tenant, p Policy, blocks []Block, pools map[string]*v1alpha
 	return missing
 }
 
-// missingBlockOf returns the missing block of a kind, to request from the pools in order; ok is false if the tenant has the block. countIn returns the number
-// of addresses to request from a pool.
+// missingBlockOf returns the missing block of a kind, to request from the pools in order;
+// ok is false if the tenant has the block. countIn returns the number of addresses to
+// request from a pool.
 func missingBlockOf(
 	kind v1alpha1.IPAllocationType, order []string, blocks []Block, pools map[string]*v1alpha1.NetworkPool, countIn func(*v1alpha1.NetworkPool) int32,
 ) (m MissingBlock, ok bool) {
@@ -147,8 +153,9 @@ func (r Refusals) String(unusablePools ...string) string {
 	return strings.Join(messages, "; ")
 }
 
-// NetworkReadyCondition returns condition NetworkReady of a TenantCluster: whether the initial addresses are allocated. missing is the result of MissingBlocks
-// for the same blocks; refusals are the answers of pools without room, by kind.
+// NetworkReadyCondition returns condition NetworkReady of a TenantCluster: whether the
+// initial addresses are allocated. missing is the result of MissingBlocks for the same
+// blocks; refusals are the answers of pools without room, by kind.
 func NetworkReadyCondition(p Policy, blocks []Block, missing []MissingBlock, refusals map[v1alpha1.IPAllocationType]Refusals) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse}
 	switch {
@@ -206,8 +213,9 @@ func explainMissing(p Policy, missing []MissingBlock, refusals map[v1alpha1.IPAl
 	return "", ""
 }
 
-// ExplainManualRange returns that a tenant with addresses for load balancers lacks addresses of spec.networking.loadBalancerPool; "" if it has them all, or
-// names no range.
+// ExplainManualRange returns that a tenant with addresses for load balancers lacks
+// addresses of spec.networking.loadBalancerPool; "" if it has them all, or names no
+// range.
 func ExplainManualRange(t Tenant, blocks []Block) string {
 	var ranges []allocator.Range
 	for _, b := range blocks {
@@ -223,8 +231,8 @@ func ExplainManualRange(t Tenant, blocks []Block) string {
 		"of the ProviderConfig offers the whole range to tenants", areOrIs(lacking))
 }
 
-// ExplainPoolSize returns why a tenant with an initial block for load balancers has fewer addresses than spec.networking.lbPoolSize; "" if the
-// tenant has as many.
+// ExplainPoolSize returns why a tenant with an initial block for load balancers has fewer
+// addresses than spec.networking.lbPoolSize; "" if the tenant has as many.
 func ExplainPoolSize(t Tenant, p Policy, blocks []Block) string {
 	var (
 		addresses int64

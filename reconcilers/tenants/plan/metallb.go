@@ -10,7 +10,8 @@ import (
 // MetalLBPool is the name of the IPAddressPool with a tenant's addresses.
 const MetalLBPool = "default-pool"
 
-// FormatPoolEntries returns ranges in the form of spec.addresses of an IPAddressPool: "first-last", also for a single address.
+// FormatPoolEntries returns ranges in the form of spec.addresses of an IPAddressPool:
+// "first-last", also for a single address.
 func FormatPoolEntries(ranges []allocator.Range) []string {
 	entries := make([]string, len(ranges))
 	for i, r := range ranges {
@@ -19,7 +20,8 @@ func FormatPoolEntries(ranges []allocator.Range) []string {
 	return entries
 }
 
-// ParsePoolEntries returns the ranges in spec.addresses of an IPAddressPool. Entries that are no ranges were not written by IPAM, and are ignored.
+// ParsePoolEntries returns the ranges in spec.addresses of an IPAddressPool. Entries that
+// are no ranges were not written by IPAM, and are ignored.
 func ParsePoolEntries(entries []string) []allocator.Range {
 	var ranges []allocator.Range
 	for _, e := range entries {

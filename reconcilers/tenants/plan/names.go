@@ -14,13 +14,15 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// InitialName returns the name of a tenant's initial block of a kind: <namespace>-<name>-lb or -nodes. isTaken reports names of other tenants' blocks:
+// InitialName returns the name of a tenant's initial block of a kind:
+// <namespace>-<name>-lb or -nodes. isTaken reports names of other tenants' blocks:
 //
 //	namespace a-b, name c and namespace a, name b-c   have the same name
 //	an earlier tenant of the same name                may have a block that is not released yet
 //
-// For a taken name, a hash of the UID precedes the suffix. The UID is unknown before the tenant exists, so the name cannot be taken in advance.
-// A name proves nothing: BlocksOf decides which tenant owns a block.
+// For a taken name, a hash of the UID precedes the suffix. The UID is unknown before the
+// tenant exists, so the name cannot be taken in advance. A name proves nothing: BlocksOf
+// decides which tenant owns a block.
 func InitialName(t Tenant, kind v1alpha1.IPAllocationType, isTaken func(name string) bool) string {
 	suffix := "-nodes"
 	if kind == v1alpha1.TypeLoadBalancer {
@@ -33,7 +35,8 @@ func InitialName(t Tenant, kind v1alpha1.IPAllocationType, isTaken func(name str
 	return shortenName(prefix, "-"+shortHash(t.Namespace+"/"+t.Name+"/"+t.UID)+suffix)
 }
 
-// GrowthName returns the name of a tenant's next growth block: <namespace>-<name>-lb-<N> with the lowest free N from 1.
+// GrowthName returns the name of a tenant's next growth block: <namespace>-<name>-lb-<N>
+// with the lowest free N from 1.
 func GrowthName(t Tenant, isTaken func(name string) bool) string {
 	for n := 1; ; n++ {
 		if name := shortenName(t.Namespace+"-"+t.Name, "-lb-"+strconv.Itoa(n)); !isTaken(name) {
@@ -42,7 +45,8 @@ func GrowthName(t Tenant, isTaken func(name string) bool) string {
 	}
 }
 
-// AdoptedName returns the name of the block for an adopted range: <namespace>-<name>-lb-<first address with dashes>. For a taken name, see InitialName.
+// AdoptedName returns the name of the block for an adopted range:
+// <namespace>-<name>-lb-<first address with dashes>. For a taken name, see InitialName.
 func AdoptedName(t Tenant, r allocator.Range, isTaken func(name string) bool) string {
 	suffix := "-lb-" + strings.NewReplacer(".", "-", ":", "-").Replace(r.First.StringExpanded())
 	if name := shortenName(t.Namespace+"-"+t.Name, suffix); !isTaken(name) {
@@ -51,8 +55,8 @@ func AdoptedName(t Tenant, r allocator.Range, isTaken func(name string) bool) st
 	return shortenName(t.Namespace+"-"+t.Name, "-"+shortHash(t.Namespace+"/"+t.Name+"/"+t.UID)+suffix)
 }
 
-// shortenName returns name and suffix. If both together are longer than an object's name may be, the end of name is replaced by a dash and a hash of the
-// whole name.
+// shortenName returns name and suffix. If both together are longer than an object's name
+// may be, the end of name is replaced by a dash and a hash of the whole name.
 func shortenName(name, suffix string) string {
 	if room := validation.DNS1123SubdomainMaxLength - len(suffix); len(name) > room {
 		sum := "-" + shortHash(name)
@@ -69,7 +73,8 @@ func shortHash(text string) string {
 
 var growthSuffix = regexp.MustCompile(`-[0-9]+$`)
 
-// roleOf returns the role of an allocation of type loadbalancer: initial or growth. Allocations of earlier releases have no label; their names decide.
+// roleOf returns the role of an allocation of type loadbalancer: initial or growth.
+// Allocations of earlier releases have no label; their names decide.
 func roleOf(a *v1alpha1.IPAllocation) string {
 	role := a.Labels[v1alpha1.LabelAllocationRole]
 	switch {
@@ -81,8 +86,9 @@ func roleOf(a *v1alpha1.IPAllocation) string {
 	return v1alpha1.RoleGrowth
 }
 
-// isPinned reports whether the author of an allocation requested its range. Without annotation origin the allocator has not answered yet, and a range in
-// the spec is from the author.
+// isPinned reports whether the author of an allocation requested its range. Without
+// annotation origin the allocator has not answered yet, and a range in the spec is from
+// the author.
 func isPinned(a *v1alpha1.IPAllocation) bool {
 	origin, answered := a.Annotations[v1alpha1.AnnotationOrigin]
 	return origin == v1alpha1.OriginPinned || !answered && a.Spec.PinnedRange != nil

@@ -19,7 +19,8 @@ const (
 	defaultIncrement   = 2
 )
 
-// Policy is what a ProviderConfig configures for the addresses of each of its tenants, with defaults filled in.
+// Policy is what a ProviderConfig configures for the addresses of each of its tenants,
+// with defaults filled in.
 type Policy struct {
 	IPAM    bool     // addresses come from NetworkPools
 	Pools   []string // names, in the order of allocation
@@ -37,7 +38,8 @@ type Policy struct {
 // PolicyAnnotations are the annotations of a ProviderConfig on which its policy depends.
 var PolicyAnnotations = []string{v1alpha1.AnnotationNodeAddresses, v1alpha1.AnnotationIngressDisabled}
 
-// PolicyOf returns the policy of a ProviderConfig, with or without the defaults of the CRD.
+// PolicyOf returns the policy of a ProviderConfig, with or without the defaults of the
+// CRD.
 func PolicyOf(c *v1alpha1.ProviderConfig) Policy {
 	p := Policy{
 		Nodes:       c.Annotations[v1alpha1.AnnotationNodeAddresses] != v1alpha1.NodeAddressesExternal,
@@ -67,7 +69,8 @@ func PolicyOf(c *v1alpha1.ProviderConfig) Policy {
 	return p
 }
 
-// sortPools returns the names of pools by ascending priority, pools of equal priority in their order, without duplicates.
+// sortPools returns the names of pools by ascending priority, pools of equal priority in
+// their order, without duplicates.
 func sortPools(refs []v1alpha1.PoolReference) []string {
 	refs = slices.Clone(refs)
 	slices.SortStableFunc(refs, func(a, b v1alpha1.PoolReference) int {
@@ -82,14 +85,16 @@ func sortPools(refs []v1alpha1.PoolReference) []string {
 	return names
 }
 
-// initialLoadBalancers returns how many addresses the initial block for load balancers has before the quota, the first of:
+// initialLoadBalancers returns how many addresses the initial block for load balancers
+// has before the quota, the first of:
 //
 //	tenant with lbPoolSize                                        lbPoolSize
 //	elastic tenant without ingress, unless Headroom               0: no Service of the platform needs an address, and growth serves the tenant's own
 //	static tenant, ProviderConfig with the default of the CRD     the default of the pool, which may be nil
 //	other tenants                                                 the number of the ProviderConfig
 //
-// In the third row DefaultPoolSize counts as no number, because the API server fills the default in.
+// In the third row DefaultPoolSize counts as no number, because the API server fills the
+// default in.
 func (p Policy) initialLoadBalancers(t Tenant, pool *v1alpha1.NetworkPool) int32 {
 	switch {
 	case t.LBPoolSize > 0:
@@ -102,7 +107,8 @@ func (p Policy) initialLoadBalancers(t Tenant, pool *v1alpha1.NetworkPool) int32
 	return p.InitialSize
 }
 
-// initialNodes returns how many node addresses a tenant gets from a pool: the default of the pool, within the quota.
+// initialNodes returns how many node addresses a tenant gets from a pool: the default of
+// the pool, within the quota.
 func (p Policy) initialNodes(pool *v1alpha1.NetworkPool) int32 {
 	return min(p.MaxNodes, butler.RequestedCount(&v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.TypeNodes}}, pool))
 }
@@ -121,7 +127,8 @@ func (e *OtherTeamError) Error() string {
 	return fmt.Sprintf("ProviderConfig %s is for team %s alone (spec.scope), and the TenantCluster %s", e.Provider, e.Team, tenant)
 }
 
-// CheckTeam returns an [*OtherTeamError] if a ProviderConfig is not for the team of a tenant.
+// CheckTeam returns an [*OtherTeamError] if a ProviderConfig is not for the team of a
+// tenant.
 func CheckTeam(p *v1alpha1.ProviderConfig, c *v1alpha1.TenantCluster) error {
 	if p.Spec.Scope == nil || p.Spec.Scope.Type != v1alpha1.ScopeTeam {
 		return nil

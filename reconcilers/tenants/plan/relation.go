@@ -24,19 +24,22 @@ const (
 	Owned Relation = iota
 	// Unrecorded: the TenantCluster exists, and its UID must be recorded.
 	Unrecorded
-	// TenantUnknown: the TenantCluster does not exist, and no UID is recorded. The allocation stays, because the TenantCluster may be
-	// created later.
+	// TenantUnknown: the TenantCluster does not exist, and no UID is recorded. The
+	// allocation stays, because the TenantCluster may be created later.
 	TenantUnknown
-	// Orphaned: the recorded TenantCluster is gone. The allocation is flagged, and stays for a while.
+	// Orphaned: the recorded TenantCluster is gone. The allocation is flagged, and stays
+	// for a while.
 	Orphaned
-	// Abandoned: the recorded TenantCluster has been gone for long. The allocation is deleted once no machine uses it.
+	// Abandoned: the recorded TenantCluster has been gone for long. The allocation is
+	// deleted once no machine uses it.
 	Abandoned
 	// Kept: the recorded TenantCluster is gone, and annotation keep keeps the allocation.
 	Kept
 )
 
-// RelationOf returns the relation of an allocation, given the UID of the named TenantCluster, "" if the API server has answered that the
-// TenantCluster does not exist. For Orphaned, the time is when the allocation becomes Abandoned.
+// RelationOf returns the relation of an allocation, given the UID of the named
+// TenantCluster, "" if the API server has answered that the TenantCluster does not exist.
+// For Orphaned, the time is when the allocation becomes Abandoned.
 func RelationOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration, now time.Time) (Relation, time.Time) {
 	recorded := a.Annotations[v1alpha1.AnnotationTenantUID]
 	switch {
@@ -97,9 +100,10 @@ func hasField(document []byte, path ...string) bool {
 	return true
 }
 
-// ReasonNotToRelease returns why the blocks of a deleted tenant must not be released yet; "" if the release may begin. machines is the number of the tenant's
-// remaining Machines: each Machine may announce a load balancer address, so one Machine delays every block. machineAddresses are the addresses of all Nodes and
-// Machines.
+// ReasonNotToRelease returns why the blocks of a deleted tenant must not be released yet;
+// "" if the release may begin. machines is the number of the tenant's remaining Machines:
+// each Machine may announce a load balancer address, so one Machine delays every block.
+// machineAddresses are the addresses of all Nodes and Machines.
 func ReasonNotToRelease(blocks []Block, machines int, machineAddresses []netip.Addr) string {
 	if machines > 0 {
 		return fmt.Sprintf("%s of the tenant %s left", allocator.Counted(machines, "machine"), allocator.Agree(machines, "is", "are"))
@@ -112,12 +116,14 @@ func ReasonNotToRelease(blocks []Block, machines int, machineAddresses []netip.A
 	return ""
 }
 
-// ReasonNotToCollect returns why an abandoned allocation must not be deleted yet; "" if the delete may begin.
+// ReasonNotToCollect returns why an abandoned allocation must not be deleted yet; "" if
+// the delete may begin.
 func ReasonNotToCollect(a *v1alpha1.IPAllocation, machineAddresses []netip.Addr) string {
 	return blockOf(a).reasonInUse(machineAddresses)
 }
 
-// reasonInUse names the lowest address of the block that a machine has. The argument has no order, and the message must not change without a reason.
+// reasonInUse names the lowest address of the block that a machine has. The argument has
+// no order, and the message must not change without a reason.
 func (b Block) reasonInUse(machineAddresses []netip.Addr) string {
 	inUse := slices.DeleteFunc(slices.Clone(machineAddresses), func(a netip.Addr) bool { return !b.Range.Contains(a) })
 	if len(inUse) == 0 {

@@ -21,7 +21,8 @@ const (
 	metallbSharing   = "allow-shared-ip"
 )
 
-// metallbPrefixes are the prefixes of MetalLB's annotations: of current releases, which takes precedence, and of older releases.
+// metallbPrefixes are the prefixes of MetalLB's annotations: of current releases, which
+// takes precedence, and of older releases.
 var metallbPrefixes = []string{"metallb.io/", "metallb.universe.tf/"}
 
 // Service is what decisions need of a Service in a tenant.
@@ -44,8 +45,10 @@ type MetalLB struct {
 	Families []corev1.IPFamily // of the addresses in its pools
 }
 
-// ServiceOf returns the state of a Service. since is when the Service began to wait, or the creation if the beginning was not observed. refused: MetalLB
-// has reported after since that no address is available. A Service that an additional address would not help does not wait:
+// ServiceOf returns the state of a Service. since is when the Service began to wait, or
+// the creation if the beginning was not observed. refused: MetalLB has reported after
+// since that no address is available. A Service that an additional address would not help
+// does not wait:
 //
 //	request for an address, or for another MetalLB pool
 //	load balancer class set

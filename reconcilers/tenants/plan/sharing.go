@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// sharing is what MetalLB compares before two Services get one address: equal keys, no common port and, for external traffic policy Local, equal
-// selectors.
+// sharing is what MetalLB compares before two Services get one address: equal keys, no
+// common port and, for external traffic policy Local, equal selectors.
 type sharing struct {
 	key, selector string
 	ports         []string // protocol/number
@@ -26,7 +26,8 @@ func sharingOf(s *corev1.Service) sharing {
 	return sh
 }
 
-// maxComparedPorts bounds the ports that are compared. After the bound each further Service counts as needing an address of its own.
+// maxComparedPorts bounds the ports that are compared. After the bound each further
+// Service counts as needing an address of its own.
 const maxComparedPorts = 1 << 20
 
 // sharingGroup are Services that may share addresses if their ports differ.
@@ -35,8 +36,9 @@ type sharingGroup struct {
 	full      map[string]int    // port -> number of addresses, from the first, that all use the port
 }
 
-// countAddressesFor returns how many addresses waiting Services need: an address each, or one for several Services with sharing. As in MetalLB, a Service gets
-// the first address with free ports.
+// countAddressesFor returns how many addresses waiting Services need: an address each, or
+// one for several Services with sharing. As in MetalLB, a Service gets the first address
+// with free ports.
 func countAddressesFor(waiting []Service) (count int32) {
 	compared := 0
 	groups := map[[2]string]*sharingGroup{} // key and selector -> group
@@ -56,7 +58,8 @@ func countAddressesFor(waiting []Service) (count int32) {
 	return count
 }
 
-// addService assigns ports to the first address with these ports free, and reports whether the address is new. compared counts compared ports.
+// addService assigns ports to the first address with these ports free, and reports
+// whether the address is new. compared counts compared ports.
 func (g *sharingGroup) addService(ports []string, compared *int) (isNew bool) {
 	at := 0
 	for _, port := range ports {

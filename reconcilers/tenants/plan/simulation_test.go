@@ -17,8 +17,9 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
 
-// world simulates four tenants on two pools that are too small for them, in steps of one second. The MetalLB of a tenant applies changes late. Decisions
-// are carried out as by a session, but late, and the simulated session sometimes loses its memory.
+// world simulates four tenants on two pools that are too small for them, in steps of one
+// second. The MetalLB of a tenant applies changes late. Decisions are carried out as by a
+// session, but late, and the simulated session sometimes loses its memory.
 type world struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -145,7 +146,8 @@ func (w *world) changeServices(s *simulated) {
 	}
 }
 
-// runMetalLB applies a configuration up to three seconds after it was stored, less than Timing.Settle. A Service loses an address that has left the pool.
+// runMetalLB applies a configuration up to three seconds after it was stored, less than
+// Timing.Settle. A Service loses an address that has left the pool.
 func (w *world) runMetalLB(s *simulated) {
 	if w.now.Sub(s.stored) >= 3*time.Second || w.rng.IntN(2) == 0 {
 		s.applied = s.pool

@@ -20,7 +20,8 @@ type Tenant struct {
 	ManualRange allocator.Range // set by an administrator before NetworkPools existed; invalid if unset
 }
 
-// TenantOf returns the tenant of a TenantCluster. An error names the field that is invalid; the tenant is usable nevertheless.
+// TenantOf returns the tenant of a TenantCluster. An error names the field that is
+// invalid; the tenant is usable nevertheless.
 func TenantOf(c *v1alpha1.TenantCluster) (Tenant, error) {
 	t := Tenant{Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Ingress: true}
 	if c.Spec.TeamRef != nil {

@@ -46,7 +46,8 @@ func rangeOf(t *testing.T, text string) allocator.Range {
 	return r
 }
 
-// allocation returns an allocation of the tenant as admission and reconcilers left it; pending if addresses is empty.
+// allocation returns an allocation of the tenant as admission and reconcilers left it;
+// pending if addresses is empty.
 func allocation(t *testing.T, name, role, addresses string) v1alpha1.IPAllocation {
 	t.Helper()
 	a := plan.NewAllocation(tenant, v1alpha1.TypeLoadBalancer, role, "butler-system", name, "vlan40-pool", 0)
@@ -64,7 +65,8 @@ func allocation(t *testing.T, name, role, addresses string) v1alpha1.IPAllocatio
 	return *a
 }
 
-// restored changes an allocation into one from a backup: the range counts as requested by an author.
+// restored changes an allocation into one from a backup: the range counts as requested by
+// an author.
 func restored(a *v1alpha1.IPAllocation) {
 	a.Annotations[v1alpha1.AnnotationOrigin] = v1alpha1.OriginPinned
 }

@@ -39,7 +39,8 @@ func (k SourceKind) Resource() string {
 	return map[SourceKind]string{MetalLB: "services", Node: "nodes", Machine: "machines.cluster.x-k8s.io"}[k]
 }
 
-// SourceOf returns the addresses that an object of the management cluster uses: a Service, Node or Machine. Another object uses none.
+// SourceOf returns the addresses that an object of the management cluster uses: a
+// Service, Node or Machine. Another object uses none.
 func SourceOf(o any) AddressSource {
 	switch o := o.(type) {
 	case *corev1.Service:
@@ -57,7 +58,8 @@ func (s AddressSource) Equal(o AddressSource) bool {
 	return s.Kind == o.Kind && s.Namespace == o.Namespace && s.Name == o.Name && slices.Equal(s.Addresses, o.Addresses)
 }
 
-// OfService returns the addresses in the status of a Service of type LoadBalancer; no addresses for another type.
+// OfService returns the addresses in the status of a Service of type LoadBalancer; no
+// addresses for another type.
 func OfService(s *corev1.Service) AddressSource {
 	source := AddressSource{Kind: MetalLB, Namespace: s.Namespace, Name: s.Name}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
@@ -68,9 +70,11 @@ func OfService(s *corev1.Service) AddressSource {
 	return source
 }
 
-// InUseByService returns the addresses that a Service of the management cluster uses: its external addresses, and those in the status of a Service of type
-// LoadBalancer. The addresses in the status of a Service that requests a ProxyVIP are those of the ProxyVIP, which is a claim: the Service is no second user,
-// and a ProxyVIP that was lost is created again with these addresses.
+// InUseByService returns the addresses that a Service of the management cluster uses: its
+// external addresses, and those in the status of a Service of type LoadBalancer. The
+// addresses in the status of a Service that requests a ProxyVIP are those of the
+// ProxyVIP, which is a claim: the Service is no second user, and a ProxyVIP that was lost
+// is created again with these addresses.
 func InUseByService(s *corev1.Service) AddressSource {
 	source := OfService(s)
 	if _, requestsVIP := s.Annotations[novaedgev1.AnnotationVIPMode]; requestsVIP {
@@ -95,7 +99,8 @@ func OfNode(n *corev1.Node) AddressSource {
 	return source
 }
 
-// OfMachine returns the internal addresses of a Machine of Cluster API, in any version with status.addresses.
+// OfMachine returns the internal addresses of a Machine of Cluster API, in any version
+// with status.addresses.
 func OfMachine(m *unstructured.Unstructured) AddressSource {
 	source := AddressSource{Kind: Machine, Namespace: m.GetNamespace(), Name: m.GetName()}
 	addresses, _, _ := unstructured.NestedSlice(m.Object, machineAddressesField...)
@@ -121,15 +126,18 @@ func (s *AddressSource) addAddress(text string) {
 
 // Usage lists the addresses of a NetworkPool that the platform uses.
 type Usage struct {
-	// Allocations are addresses outside of the ranges for tenants, in ascending order: of Services in reserved networks, and of Nodes and Machines
-	// anywhere in the network of the pool.
+	// Allocations are addresses outside of the ranges for tenants, in ascending order: of
+	// Services in reserved networks, and of Nodes and Machines anywhere in the network of
+	// the pool.
 	Allocations []v1alpha1.InfrastructureAllocation
-	// Allocatable are addresses inside the ranges for tenants. The allocator must avoid those that no claim owns.
+	// Allocatable are addresses inside the ranges for tenants. The allocator must avoid
+	// those that no claim owns.
 	Allocatable []netip.Addr
 }
 
-// UsageOf returns the usage of a pool. If several sources have an address, the first kind in sourceOrder is the source of its entry, and of each kind
-// the first object by namespace and name is referenced. A pool that is invalid or being deleted has no usage.
+// UsageOf returns the usage of a pool. If several sources have an address, the first kind
+// in sourceOrder is the source of its entry, and of each kind the first object by
+// namespace and name is referenced. A pool that is invalid or being deleted has no usage.
 func UsageOf(p *v1alpha1.NetworkPool, sources []AddressSource) Usage {
 	pool, errs := butler.ConvertPool(p)
 	network, err := allocator.ParseRange(p.Spec.CIDR)
@@ -168,7 +176,8 @@ func UsageOf(p *v1alpha1.NetworkPool, sources []AddressSource) Usage {
 	return usage
 }
 
-// EntriesFor returns an entry for each of the addresses that a source has, in the order of the addresses.
+// EntriesFor returns an entry for each of the addresses that a source has, in the order
+// of the addresses.
 func EntriesFor(addresses []netip.Addr, sources []AddressSource) []v1alpha1.InfrastructureAllocation {
 	var entries []v1alpha1.InfrastructureAllocation
 	for _, a := range addresses {

@@ -12,10 +12,12 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=butlerconfigs,verbs=get;list;watch
 
-// ButlerConfigName is the name of the only ButlerConfig, the configuration of a Butler platform.
+// ButlerConfigName is the name of the only ButlerConfig, the configuration of a Butler
+// platform.
 const ButlerConfigName = "butler"
 
-// DefaultProviderField is the field of spec that names the ProviderConfig of TenantClusters without a reference.
+// DefaultProviderField is the field of spec that names the ProviderConfig of
+// TenantClusters without a reference.
 const DefaultProviderField = "defaultProviderConfigRef"
 
 var (
@@ -23,7 +25,8 @@ var (
 	defaultProviderField = []string{"spec", DefaultProviderField}
 )
 
-// DefaultProviderName returns the name of the ProviderConfig that ButlerConfig names as the default; "" if there is no such name.
+// DefaultProviderName returns the name of the ProviderConfig that ButlerConfig names as
+// the default; "" if there is no such name.
 func (c *Cluster) DefaultProviderName(ctx context.Context) (string, error) {
 	version, err := c.readableVersion(ctx, c.ButlerConfigs)
 	if err != nil || version == nil {

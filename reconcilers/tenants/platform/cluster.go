@@ -21,7 +21,8 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=tenantclusters;providerconfigs,verbs=get;list;watch
 
-// Cluster reads the management cluster. Its informers are separate from the manager's, because they trim objects. Safe for concurrent use.
+// Cluster reads the management cluster. Its informers are separate from the manager's,
+// because they trim objects. Safe for concurrent use.
 type Cluster struct {
 	cache.Cache
 	Live          client.Reader // reads from the API server
@@ -92,7 +93,8 @@ func trimObject(o any) (any, error) {
 	return o, nil
 }
 
-// HandleEvents calls handle for every event of a kind, with the object before an update, nil on ADDED and DELETED, and the object.
+// HandleEvents calls handle for every event of a kind, with the object before an update,
+// nil on ADDED and DELETED, and the object.
 func HandleEvents(ctx context.Context, c cache.Cache, kind client.Object, handle func(before, o client.Object)) error {
 	informer, err := c.GetInformer(ctx, kind)
 	if err != nil {

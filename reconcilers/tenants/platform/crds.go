@@ -21,7 +21,8 @@ var (
 	crdKind            = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 )
 
-// servedInterval is the pause between two checks whether the API server serves a kind whose CRD exists.
+// servedInterval is the pause between two checks whether the API server serves a kind
+// whose CRD exists.
 const servedInterval = time.Second
 
 // WatchCRDs starts the informer of CRDs, which the other functions of this file read.
@@ -31,12 +32,14 @@ func (c *Cluster) WatchCRDs(ctx context.Context) error {
 	return HandleEvents(ctx, c.Cache, crd, func(_, _ client.Object) { c.crds.send() })
 }
 
-// AwaitTenantKinds returns when TenantCluster and ProviderConfig are served, or false when ctx ends first.
+// AwaitTenantKinds returns when TenantCluster and ProviderConfig are served, or false
+// when ctx ends first.
 func (c *Cluster) AwaitTenantKinds(ctx context.Context) bool {
 	return c.awaitKind(ctx, TenantClusterKind.GroupKind(), "tenantclusters") && c.awaitKind(ctx, ProviderConfigKind.GroupKind(), "providerconfigs")
 }
 
-// awaitKind returns when a kind is served, or false when ctx ends first. It asks the API server only while the CRD exists.
+// awaitKind returns when a kind is served, or false when ctx ends first. It asks the API
+// server only while the CRD exists.
 func (c *Cluster) awaitKind(ctx context.Context, kind schema.GroupKind, plural string) bool {
 	for {
 		changed := c.crds.next()
@@ -56,7 +59,8 @@ func (c *Cluster) awaitKind(ctx context.Context, kind schema.GroupKind, plural s
 	}
 }
 
-// DefinesTenantClusters reports whether the CRD of TenantCluster exists and is not being deleted.
+// DefinesTenantClusters reports whether the CRD of TenantCluster exists and is not being
+// deleted.
 func (c *Cluster) DefinesTenantClusters(ctx context.Context) bool {
 	return c.isDefined(ctx, TenantClusterKind.Group, "tenantclusters")
 }

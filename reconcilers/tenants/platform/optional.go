@@ -12,15 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// OptionalKind is a kind of another project that need not be installed. The objects are read in the preferred version of the API server.
+// OptionalKind is a kind of another project that need not be installed. The objects are
+// read in the preferred version of the API server.
 type OptionalKind struct {
 	schema.GroupKind
 	plural  string
 	version atomic.Pointer[schema.GroupVersionKind] // nil until the informer is synced
 }
 
-// WatchOptional waits for the CRD of a kind and starts its informer. onChanged is called once the objects are known, and after each change of a spec
-// or status.
+// WatchOptional waits for the CRD of a kind and starts its informer. onChanged is called
+// once the objects are known, and after each change of a spec or status.
 func (c *Cluster) WatchOptional(ctx context.Context, kind *OptionalKind, onChanged func()) error {
 	version, err := c.AwaitVersion(ctx, kind)
 	if err != nil || version == nil {
@@ -38,7 +39,8 @@ func (c *Cluster) WatchOptional(ctx context.Context, kind *OptionalKind, onChang
 	return err
 }
 
-// AwaitVersion waits for the CRD of a kind and returns the version in which its objects are read; nil if ctx ends first.
+// AwaitVersion waits for the CRD of a kind and returns the version in which its objects
+// are read; nil if ctx ends first.
 func (c *Cluster) AwaitVersion(ctx context.Context, kind *OptionalKind) (*schema.GroupVersionKind, error) {
 	if !c.awaitKind(ctx, kind.GroupKind, kind.plural) {
 		return nil, nil

@@ -26,22 +26,26 @@ import (
 // SyncTimeout bounds the time until all mirrors of a connection are synced or absent.
 const SyncTimeout = 20 * time.Second
 
-// eventAllocationFailed is the reason of the event with which MetalLB reports that no address is available for a Service.
+// eventAllocationFailed is the reason of the event with which MetalLB reports that no
+// address is available for a Service.
 const eventAllocationFailed = "AllocationFailed"
 
 // Options configure a connection.
 type Options struct {
-	// MaxServices bounds the number of Services of type LoadBalancer, and of MetalLB's events, that are kept.
+	// MaxServices bounds the number of Services of type LoadBalancer, and of MetalLB's
+	// events, that are kept.
 	MaxServices int
-	// ProbeTimeout bounds a first call that tests whether the API server answers; 0 skips the call. A call to an API server that is starting may hang
-	// long after the start, so a watch must not be the first.
+	// ProbeTimeout bounds a first call that tests whether the API server answers; 0 skips
+	// the call. A call to an API server that is starting may hang long after the start,
+	// so a watch must not be the first.
 	ProbeTimeout time.Duration
 	// OnChanged is called after each change of an object. It must not block.
 	OnChanged func()
 }
 
-// Connection is a client of one tenant with mirrors of the objects that decisions depend on. The first error sent to Lost ends the connection.
-// WriteTimeout belongs to the caller; methods are safe for concurrent use.
+// Connection is a client of one tenant with mirrors of the objects that decisions depend
+// on. The first error sent to Lost ends the connection. WriteTimeout belongs to the
+// caller; methods are safe for concurrent use.
 type Connection struct {
 	// WriteTimeout bounds each write.
 	WriteTimeout time.Duration
@@ -59,7 +63,8 @@ type Connection struct {
 	mirrors sync.WaitGroup
 }
 
-// Connect returns a connection whose mirrors are being filled. version is that of the credentials, for [Connection.Version].
+// Connect returns a connection whose mirrors are being filled. version is that of the
+// credentials, for [Connection.Version].
 func Connect(ctx context.Context, config *rest.Config, version string, o Options) (*Connection, error) {
 	c := &Connection{version: version, recent: recentAddresses{maxAddresses: o.MaxServices}, lost: make(chan error, 1)}
 	if err := c.createClients(config); err != nil {
@@ -99,7 +104,8 @@ func (c *Connection) createClients(config *rest.Config) (err error) {
 	return err
 }
 
-// serviceReader reads Services of type LoadBalancer and records the addresses of every version.
+// serviceReader reads Services of type LoadBalancer and records the addresses of every
+// version.
 func (c *Connection) serviceReader(maxObjects int) reader {
 	return reader{
 		path: "/api/v1/services", openWatch: c.core.Services(metav1.NamespaceAll).Watch, maxObjects: maxObjects,
@@ -133,7 +139,8 @@ func (c *Connection) refusalReader(maxObjects int) reader {
 	}
 }
 
-// maxOtherPools bounds the IPAddressPools of other names that are kept, and the entries of each.
+// maxOtherPools bounds the IPAddressPools of other names that are kept, and the entries
+// of each.
 const maxOtherPools, maxPoolEntries = 100, 1000
 
 // otherPoolsReader reads the IPAddressPools of other names.
@@ -164,7 +171,8 @@ func (c *Connection) metallbReader(r schema.GroupVersionResource, selector field
 // Version returns the version of the credentials.
 func (c *Connection) Version() string { return c.version }
 
-// Lost returns a channel that receives the first error after which the connection is useless.
+// Lost returns a channel that receives the first error after which the connection is
+// useless.
 func (c *Connection) Lost() <-chan error { return c.lost }
 
 func (c *Connection) reportLost(err error) {
@@ -174,7 +182,8 @@ func (c *Connection) reportLost(err error) {
 	}
 }
 
-// IsReached reports whether the API server has answered for every kind. MetalLB's kinds may be absent.
+// IsReached reports whether the API server has answered for every kind. MetalLB's kinds
+// may be absent.
 func (c *Connection) IsReached() bool {
 	for _, m := range []*mirror{c.services, c.refusals, c.pools, c.otherPools, c.advertisements} {
 		if !m.synced.Load() && !m.absent.Load() {
@@ -184,12 +193,14 @@ func (c *Connection) IsReached() bool {
 	return true
 }
 
-// IsSynced reports whether every mirror is synced, as decisions require. It is false while MetalLB is not installed.
+// IsSynced reports whether every mirror is synced, as decisions require. It is false
+// while MetalLB is not installed.
 func (c *Connection) IsSynced() bool {
 	return c.services.synced.Load() && c.refusals.synced.Load() && c.pools.synced.Load() && c.otherPools.synced.Load() && c.advertisements.synced.Load()
 }
 
-// Services returns the trimmed Services of type LoadBalancer. partial: the tenant has more than are kept.
+// Services returns the trimmed Services of type LoadBalancer. partial: the tenant has
+// more than are kept.
 func (c *Connection) Services() (services []*corev1.Service, partial bool) {
 	partial = c.services.partial.Load()
 	for _, o := range c.services.List() {
@@ -200,7 +211,8 @@ func (c *Connection) Services() (services []*corev1.Service, partial bool) {
 	return services, partial
 }
 
-// RefusalTimes returns, by the UID of a Service, when MetalLB last reported that no address is available.
+// RefusalTimes returns, by the UID of a Service, when MetalLB last reported that no
+// address is available.
 func (c *Connection) RefusalTimes() map[string]time.Time {
 	times := map[string]time.Time{} // UID -> time of the last event
 	for _, o := range c.refusals.List() {
@@ -222,8 +234,9 @@ func (c *Connection) RefusalTimes() map[string]time.Time {
 // TakeRecentAddresses returns the addresses that any Service had since the last call.
 func (c *Connection) TakeRecentAddresses() map[netip.Addr]bool { return c.recent.takeAll() }
 
-// UsesRange reads the tenant and reports whether a MetalLB pool offers an address of the range, or a Service has or requests one. With more Services than
-// the bound, the answer is yes.
+// UsesRange reads the tenant and reports whether a MetalLB pool offers an address of the
+// range, or a Service has or requests one. With more Services than the bound, the answer
+// is yes.
 func (c *Connection) UsesRange(ctx context.Context, r allocator.Range, m plan.MetalLB) (used bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, SyncTimeout)
 	defer cancel()
@@ -252,7 +265,8 @@ func (c *Connection) Close() {
 	c.http.CloseIdleConnections()
 }
 
-// recentAddresses collects the addresses of Services between two decisions: an address was used even if its Service was created and deleted in between.
+// recentAddresses collects the addresses of Services between two decisions: an address
+// was used even if its Service was created and deleted in between.
 type recentAddresses struct {
 	maxAddresses int // further ones are dropped
 	mu           sync.Mutex

@@ -16,20 +16,23 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get
 
-// Intervals between two reads of the kubeconfig Secret. A Secret is read only when a connection is about to be made.
+// Intervals between two reads of the kubeconfig Secret. A Secret is read only when a
+// connection is about to be made.
 const (
 	readInterval        = 30 * time.Second
 	missingReadInterval = 2 * time.Second  // at the beginning of an outage, while the Secret is missing
 	outageReadInterval  = 10 * time.Minute // while credentials have not worked for a minute
 )
 
-// AccessError reports that the kubeconfig of a tenant is missing or unusable. Retrying without a change of the Secret does not help.
+// AccessError reports that the kubeconfig of a tenant is missing or unusable. Retrying
+// without a change of the Secret does not help.
 type AccessError struct{ error }
 
 // Unwrap returns the cause.
 func (e AccessError) Unwrap() error { return e.error }
 
-// Credentials caches the client configuration of one tenant, read from its kubeconfig Secret. Not safe for concurrent use.
+// Credentials caches the client configuration of one tenant, read from its kubeconfig
+// Secret. Not safe for concurrent use.
 type Credentials struct {
 	secrets corev1client.SecretsGetter
 	secret  types.NamespacedName
@@ -50,8 +53,9 @@ func NewCredentials(secrets corev1client.SecretsGetter, secret types.NamespacedN
 // Namespace returns the namespace of the Secret.
 func (c *Credentials) Namespace() string { return c.secret.Namespace }
 
-// Config returns the client configuration and the version of the Secret. The Secret is read first when it is due; outage is how long the tenant
-// has been unreachable. If a read fails, an earlier version remains in use.
+// Config returns the client configuration and the version of the Secret. The Secret is
+// read first when it is due; outage is how long the tenant has been unreachable. If a
+// read fails, an earlier version remains in use.
 func (c *Credentials) Config(ctx context.Context, now time.Time, outage time.Duration) (*rest.Config, string, error) {
 	interval := readInterval
 	switch {
@@ -71,14 +75,16 @@ func (c *Credentials) Config(ctx context.Context, now time.Time, outage time.Dur
 // Invalidate makes the next call of Config read the Secret.
 func (c *Credentials) Invalidate() { c.readAt = time.Time{} }
 
-// RejectVersion records that the tenant rejected the credentials of a version of the Secret. The Secret is then read once, without delay.
+// RejectVersion records that the tenant rejected the credentials of a version of the
+// Secret. The Secret is then read once, without delay.
 func (c *Credentials) RejectVersion(version string) {
 	if c.rejected != version {
 		c.rejected, c.rejecting = version, true
 	}
 }
 
-// JustRejected reports whether a version was rejected after the last read: the next call of Config may return another version.
+// JustRejected reports whether a version was rejected after the last read: the next call
+// of Config may return another version.
 func (c *Credentials) JustRejected() bool { return c.rejecting }
 
 func (c *Credentials) readSecret(ctx context.Context, now time.Time) error {

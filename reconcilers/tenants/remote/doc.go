@@ -1,5 +1,5 @@
-// Package remote reads and writes the API server of one tenant: Services of type LoadBalancer, events, pool and advertisement of
-// MetalLB.
+// Package remote reads and writes the API server of one tenant: Services of type
+// LoadBalancer, events, pool and advertisement of MetalLB.
 //
 //	Credentials  client configuration from the kubeconfig Secret of the tenant, read again when due
 //	Connection   one client; mirrors follow lists and watches until an error is sent to Lost
@@ -17,5 +17,6 @@
 //	Services        Options.MaxServices objects, of 2 KiB each on average
 //	MetalLB         pool default-pool, 100 pools of other names with 1,000 entries each, one advertisement
 //
-// A mirror at the bound is partial: some objects are missing, and [Connection.Services] reports so.
+// A mirror at the bound is partial: some objects are missing, and [Connection.Services]
+// reports so.
 package remote

@@ -64,7 +64,8 @@ func WrittenByIPAM(pool *unstructured.Unstructured) bool {
 // PoolVersion returns the highest resourceVersion of the pool that was observed.
 func (c *Connection) PoolVersion() uint64 { return c.pools.version.Load() }
 
-// Advertisement returns the mirrored L2Advertisement; nil if the advertisement does not exist.
+// Advertisement returns the mirrored L2Advertisement; nil if the advertisement does not
+// exist.
 func (c *Connection) Advertisement() *unstructured.Unstructured {
 	return c.advertisements.singleObject()
 }
@@ -75,13 +76,15 @@ func PoolEntries(pool *unstructured.Unstructured) []string {
 	return entries
 }
 
-// RestrictsServices reports whether a pool serves only some Services, which IPAM's pool must not.
+// RestrictsServices reports whether a pool serves only some Services, which IPAM's pool
+// must not.
 func RestrictsServices(pool *unstructured.Unstructured) bool {
 	_, found, _ := unstructured.NestedFieldNoCopy(pool.Object, "spec", "serviceAllocation")
 	return found
 }
 
-// ApplyPool applies the spec of the IPAddressPool and returns the stored object, without spec.serviceAllocation.
+// ApplyPool applies the spec of the IPAddressPool and returns the stored object, without
+// spec.serviceAllocation.
 func (c *Connection) ApplyPool(ctx context.Context, spec map[string]any) (*unstructured.Unstructured, error) {
 	stored, err := c.applyObject(ctx, poolResource, "IPAddressPool", plan.MetalLBPool, spec)
 	if err == nil && RestrictsServices(stored) {
@@ -90,7 +93,8 @@ func (c *Connection) ApplyPool(ctx context.Context, spec map[string]any) (*unstr
 	return stored, err
 }
 
-// removeRestriction removes spec.serviceAllocation from this version of a pool. An apply leaves the field, because another field manager owns it.
+// removeRestriction removes spec.serviceAllocation from this version of a pool. An apply
+// leaves the field, because another field manager owns it.
 func (c *Connection) removeRestriction(ctx context.Context, pool *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.WriteTimeout)
 	defer cancel()
@@ -106,14 +110,16 @@ func (c *Connection) DeletePool(ctx context.Context, pool *unstructured.Unstruct
 	})
 }
 
-// AnnouncedPools returns the names of the pools that an L2Advertisement announces; all: it announces every pool.
+// AnnouncedPools returns the names of the pools that an L2Advertisement announces; all:
+// it announces every pool.
 func AnnouncedPools(advertisement *unstructured.Unstructured) (names []string, all bool) {
 	names, _, _ = unstructured.NestedStringSlice(advertisement.Object, "spec", "ipAddressPools")
 	selectors, _, _ := unstructured.NestedSlice(advertisement.Object, "spec", "ipAddressPoolSelectors")
 	return names, len(names) == 0 && len(selectors) == 0
 }
 
-// ApplyAdvertisement makes the L2Advertisement name these pools. Which nodes and interfaces announce the addresses remains with the tenant.
+// ApplyAdvertisement makes the L2Advertisement name these pools. Which nodes and
+// interfaces announce the addresses remains with the tenant.
 func (c *Connection) ApplyAdvertisement(ctx context.Context, pools ...string) error {
 	names := make([]any, len(pools))
 	for i, name := range pools {
@@ -143,7 +149,8 @@ func (c *Connection) FindService(name types.NamespacedName) (*corev1.Service, er
 	return s, err
 }
 
-// LabelPlatformService adds the label of the platform's Services, unless the UID of the stored Service differs.
+// LabelPlatformService adds the label of the platform's Services, unless the UID of the
+// stored Service differs.
 func (c *Connection) LabelPlatformService(ctx context.Context, s *corev1.Service) error {
 	patch := fmt.Sprintf(`{"metadata": {"uid": %q, "labels": {%q: "true"}}}`, s.UID, v1alpha1.LabelPlatformLB)
 	ctx, cancel := context.WithTimeout(ctx, c.WriteTimeout)

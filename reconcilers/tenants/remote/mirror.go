@@ -20,14 +20,16 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 )
 
-// mirror is a bounded copy of the objects of one kind in a tenant, kept by a reflector. Its states:
+// mirror is a bounded copy of the objects of one kind in a tenant, kept by a reflector.
+// Its states:
 //
 //	not synced   no list has ended, or the kind is no longer served
 //	absent       the tenant does not serve the kind; also not synced
 //	synced       all objects are in the store
 //	partial      synced, and some objects are missing because of the bounds
 //
-// A partial mirror is recounted: after a pause the watch is closed and a list follows, which may find fewer objects.
+// A partial mirror is recounted: after a pause the watch is closed and a list follows,
+// which may find fewer objects.
 type mirror struct {
 	toolscache.Store
 	reader
@@ -43,7 +45,8 @@ type mirror struct {
 	recounts       int // consecutive lists that were partial
 }
 
-// newMirror returns an empty mirror. onChanged is called after each change and must not block.
+// newMirror returns an empty mirror. onChanged is called after each change and must not
+// block.
 func newMirror(r reader, onChanged func()) *mirror {
 	return &mirror{Store: toolscache.NewStore(toolscache.MetaNamespaceKeyFunc), reader: r, onChanged: onChanged}
 }
@@ -103,7 +106,8 @@ func (m *mirror) publishChange(o any) {
 	m.onChanged()
 }
 
-// Replace implements cache.Store. The reflector calls it after a list, with trimmed objects.
+// Replace implements cache.Store. The reflector calls it after a list, with trimmed
+// objects.
 func (m *mirror) Replace(all []any, version string) error {
 	defer m.onChanged()
 	m.objects, m.bytes = len(all), 0
@@ -119,7 +123,8 @@ func (m *mirror) Replace(all []any, version string) error {
 	return err
 }
 
-// singleObject returns the object of a mirror with a selector for one name; nil if the object does not exist.
+// singleObject returns the object of a mirror with a selector for one name; nil if the
+// object does not exist.
 func (m *mirror) singleObject() *unstructured.Unstructured {
 	for _, o := range m.List() {
 		if u, ok := o.(*unstructured.Unstructured); ok {
@@ -130,14 +135,17 @@ func (m *mirror) singleObject() *unstructured.Unstructured {
 }
 
 const (
-	// Pauses between two lists of a kind that is not served. The first are short, as an API server that has just started may serve the kind soon.
+	// Pauses between two lists of a kind that is not served. The first are short, as an
+	// API server that has just started may serve the kind soon.
 	firstRelist, relistFactor, lastRelist = 300 * time.Millisecond, 1.2, 30 * time.Second
-	// Pauses before a partial mirror is recounted; each twice as long as the pause before.
+	// Pauses before a partial mirror is recounted; each twice as long as the pause
+	// before.
 	firstRecount, lastRecount = 10 * time.Second, 5 * time.Minute
 )
 
-// run keeps the mirror up to date until ctx ends. onLost is called with each error after which the connection is useless: all errors except a missing
-// optional kind and an expired version.
+// run keeps the mirror up to date until ctx ends. onLost is called with each error after
+// which the connection is useless: all errors except a missing optional kind and an
+// expired version.
 func (m *mirror) run(ctx context.Context, onLost func(error)) {
 	classify := func(err error) error {
 		missing := m.optional && apierrors.IsNotFound(err)
@@ -192,7 +200,8 @@ func (m *mirror) listAll(ctx context.Context) (*metav1.List, error) {
 	return all, err
 }
 
-// scheduleRecount closes the watch after a pause. The reflector opens the next watch, gets an error, and lists.
+// scheduleRecount closes the watch after a pause. The reflector opens the next watch,
+// gets an error, and lists.
 func (m *mirror) scheduleRecount() {
 	if m.recountTimer == nil && !m.lossy {
 		m.recountTimer = time.AfterFunc(min(firstRecount<<min(max(m.recounts-1, 0), 10), lastRecount), m.openedWatch.Stop)

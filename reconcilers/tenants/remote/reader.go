@@ -16,7 +16,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reader lists and watches the objects of one kind in a tenant, with bounds on their number and size.
+// reader lists and watches the objects of one kind in a tenant, with bounds on their
+// number and size.
 type reader struct {
 	client    rest.Interface
 	path      string
@@ -26,7 +27,8 @@ type reader struct {
 	// trim returns what is kept of an object, which may be a new object.
 	trim       func(runtime.Object) runtime.Object
 	maxObjects int
-	// lossy: objects beyond maxObjects are ignored for good, and the mirror is not recounted.
+	// lossy: objects beyond maxObjects are ignored for good, and the mirror is not
+	// recounted.
 	lossy bool
 	// optional: the tenant may not serve the kind, or not yet.
 	optional bool
@@ -35,16 +37,19 @@ type reader struct {
 const (
 	// BytesPerObject is the average size that trimmed objects may have.
 	BytesPerObject = 2 << 10
-	// pageSize is the number of objects in the first page of a list. It shrinks while answers exceed the bounds.
+	// pageSize is the number of objects in the first page of a list. It shrinks while
+	// answers exceed the bounds.
 	pageSize = 200
 )
 
-// fitsBounds reports whether a mirror may keep a number of objects with a number of bytes.
+// fitsBounds reports whether a mirror may keep a number of objects with a number of
+// bytes.
 func (r *reader) fitsBounds(objects, bytes int) bool {
 	return objects <= r.maxObjects && bytes <= r.maxObjects*BytesPerObject
 }
 
-// forEach lists the objects page by page and calls visit with each, until visit returns false. It returns the resourceVersion of the list.
+// forEach lists the objects page by page and calls visit with each, until visit returns
+// false. It returns the resourceVersion of the list.
 func (r *reader) forEach(ctx context.Context, visit func(runtime.Object) bool) (version string, err error) {
 	ctx = klog.NewContext(ctx, logr.Discard()) // client-go logs an oversized answer as an error; here a smaller page follows
 	o := metav1.ListOptions{FieldSelector: r.selector.String(), Limit: pageSize}

@@ -20,7 +20,8 @@ import (
 const (
 	clientQPS   = 20
 	clientBurst = 40
-	// CallTimeout bounds a call until the end of its answer. For a watch it bounds the time until the answer begins.
+	// CallTimeout bounds a call until the end of its answer. For a watch it bounds the
+	// time until the answer begins.
 	CallTimeout     = 5 * time.Second
 	maxAnswerBytes  = 4 << 20  // of an answer, or of one event of a watch; an object in etcd has at most 1.5 MiB
 	maxDecodedBytes = 16 << 20 // memory for the decoded answer or event
@@ -31,12 +32,14 @@ func limitClient(c *rest.Config) {
 	c.QPS, c.Burst = clientQPS, clientBurst
 	c.UserAgent = "butler-ipam"
 	c.Dial = (&net.Dialer{Timeout: CallTimeout, KeepAlive: 15 * time.Second}).DialContext
-	// In JSON each event of a watch is a line, and the objects of a list can be counted before decoding. In protobuf an object can be two bytes.
+	// In JSON each event of a watch is a line, and the objects of a list can be counted
+	// before decoding. In protobuf an object can be two bytes.
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 }
 
-// newHTTPClient returns a client for one tenant that follows no redirects: a redirect would leave the host of the kubeconfig.
-// onOversized is called when an event of a watch exceeds the bounds.
+// newHTTPClient returns a client for one tenant that follows no redirects: a redirect
+// would leave the host of the kubeconfig. onOversized is called when an event of a watch
+// exceeds the bounds.
 func newHTTPClient(c *rest.Config, onOversized func(error)) (*http.Client, error) {
 	shared, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -50,8 +53,9 @@ func newHTTPClient(c *rest.Config, onOversized func(error)) (*http.Client, error
 	return &client, nil
 }
 
-// shortRetryAfter replaces every Retry-After by one second. An API server that has just started answers with five seconds and is ready earlier.
-// The load is small: one call at a time for each kind.
+// shortRetryAfter replaces every Retry-After by one second. An API server that has just
+// started answers with five seconds and is ready earlier. The load is small: one call at
+// a time for each kind.
 type shortRetryAfter struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -63,8 +67,8 @@ func (t shortRetryAfter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// boundedTransport bounds time and size of each answer. The answer to a watch has no end: each event is bounded, and onOversized is called with the
-// error of an oversized event.
+// boundedTransport bounds time and size of each answer. The answer to a watch has no end:
+// each event is bounded, and onOversized is called with the error of an oversized event.
 type boundedTransport struct {
 	http.RoundTripper
 	onOversized func(error)
@@ -98,7 +102,8 @@ func (t boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // errOversized reports an answer or an event beyond the bounds.
 var errOversized = fmt.Errorf("the tenant's answer has more than %d bytes, or more than %d when decoded", maxAnswerBytes, maxDecodedBytes)
 
-// boundedBody is the body of an answer. Reads fail when the body, or with perLine a line of the body, is oversized.
+// boundedBody is the body of an answer. Reads fail when the body, or with perLine a line
+// of the body, is oversized.
 type boundedBody struct {
 	io.ReadCloser
 	onClose     func()

@@ -63,20 +63,23 @@ func (e Events) RecordInitial(c *v1alpha1.TenantCluster, a *v1alpha1.IPAllocatio
 	e.logBlock("Initial allocation", a, "the tenant is new, or its initial addresses were missing")
 }
 
-// RecordNetworkNotReady records why condition NetworkReady is false. While addresses are being allocated, and when the condition is true, no event is recorded.
+// RecordNetworkNotReady records why condition NetworkReady is false. While addresses are
+// being allocated, and when the condition is true, no event is recorded.
 func (e Events) RecordNetworkNotReady(c *v1alpha1.TenantCluster, ready metav1.Condition) {
 	if ready.Status == metav1.ConditionFalse && ready.Reason != v1alpha1.ReasonReconciling {
 		e.Recorder.Event(c, corev1.EventTypeWarning, ready.Reason, ready.Message)
 	}
 }
 
-// RecordAdoption records that addresses that a tenant used before were allocated to the tenant.
+// RecordAdoption records that addresses that a tenant used before were allocated to the
+// tenant.
 func (e Events) RecordAdoption(c *v1alpha1.TenantCluster, a *v1alpha1.IPAllocation) {
 	e.Recorder.Eventf(c, corev1.EventTypeNormal, eventAdopted, "%s, which the tenant uses already, from pool %s: IPAllocation %s", rangeText(a), a.Spec.PoolRef.Name, a.Name)
 	e.logBlock("Adoption", a, "the tenant uses the addresses already")
 }
 
-// RecordNotAdopted records why addresses that a tenant uses are not allocated to it. An allocation that is not ready yet is no obstacle.
+// RecordNotAdopted records why addresses that a tenant uses are not allocated to it. An
+// allocation that is not ready yet is no obstacle.
 func (e Events) RecordNotAdopted(c *v1alpha1.TenantCluster, condition metav1.Condition) {
 	if condition.Status == metav1.ConditionFalse && condition.Reason != v1alpha1.ReasonReconciling {
 		e.Recorder.Event(c, corev1.EventTypeWarning, condition.Reason, condition.Message)
@@ -106,7 +109,8 @@ func (e Events) RecordGrowthPrevented(c *v1alpha1.TenantCluster, condition metav
 	}
 }
 
-// RecordPoolWritten records the new content of a tenant's IPAddressPool, and what has changed.
+// RecordPoolWritten records the new content of a tenant's IPAddressPool, and what has
+// changed.
 func (e Events) RecordPoolWritten(c *v1alpha1.TenantCluster, entries []string, change string) {
 	message := "the tenant's IPAddressPool was deleted: there are no addresses to offer"
 	if len(entries) > 0 {
@@ -159,7 +163,8 @@ func (e Events) RecordPoolsExhausted(p *v1alpha1.ProviderConfig, message string)
 	e.Recorder.Event(p, corev1.EventTypeWarning, eventPoolsExhausted, message)
 }
 
-// RecordAvoided records an address in a range for tenants that a Node, Machine or Service uses without an allocation.
+// RecordAvoided records an address in a range for tenants that a Node, Machine or Service
+// uses without an allocation.
 func (e Events) RecordAvoided(p *v1alpha1.NetworkPool, used v1alpha1.InfrastructureAllocation) {
 	user, remedy := "Node or Machine", "remove it from the machine"
 	if used.ServiceRef != nil {
@@ -169,7 +174,8 @@ func (e Events) RecordAvoided(p *v1alpha1.NetworkPool, used v1alpha1.Infrastruct
 		"%s is in a range for tenants and in use by a %s, but belongs to no IPAllocation: it is not allocated; reserve it, or %s", used.IP, user, remedy)
 }
 
-// RecordInfrastructureUnlisted records that the status of a pool has no room for all addresses that the platform uses.
+// RecordInfrastructureUnlisted records that the status of a pool has no room for all
+// addresses that the platform uses.
 func (e Events) RecordInfrastructureUnlisted(p *v1alpha1.NetworkPool, unlisted int) {
 	e.Recorder.Eventf(p, corev1.EventTypeWarning, eventUnlisted,
 		"status.infrastructureAllocations has no room for %d more addresses, which are not allocated either; infrastructureConsumedIPs counts all", unlisted)

@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
 
-// Metrics are the metrics of tenants. The series of a tenant are deleted at the end of the session.
+// Metrics are the metrics of tenants. The series of a tenant are deleted at the end of
+// the session.
 type Metrics struct {
 	reachable, services, overQuota *prometheus.GaugeVec
 	changes, addresses             *prometheus.CounterVec // by change
@@ -45,7 +46,8 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// InitializeCounters sets the counters of a tenant to 0, so that rate() sees the first change.
+// InitializeCounters sets the counters of a tenant to 0, so that rate() sees the first
+// change.
 func (m *Metrics) InitializeCounters(t types.NamespacedName) {
 	for _, change := range []string{changeGrowth, changeShrink, changeSync, changeDrift} {
 		m.changes.WithLabelValues(t.Namespace, t.Name, change)
@@ -64,7 +66,8 @@ func (m *Metrics) SetReachable(t types.NamespacedName, reachable bool) {
 	m.reachable.WithLabelValues(t.Namespace, t.Name).Set(value)
 }
 
-// SetServices records the state of a tenant's Services and how many addresses its quota denies.
+// SetServices records the state of a tenant's Services and how many addresses its quota
+// denies.
 func (m *Metrics) SetServices(t types.NamespacedName, n plan.Inventory, overQuota int32) {
 	for state, count := range map[string]int{"served": n.Platform + n.Tenant, "waiting": n.Waiting, "unserved": n.Unserved} {
 		m.services.WithLabelValues(t.Namespace, t.Name, state).Set(float64(count))

@@ -1,4 +1,5 @@
-// Package report publishes what happens to the addresses of tenants: status fields and conditions, events, and metrics.
+// Package report publishes what happens to the addresses of tenants: status fields and
+// conditions, events, and metrics.
 package report
 
 import (
@@ -23,8 +24,8 @@ const (
 	OwnerInfrastructure = "butler-controller/infra-allocation"
 )
 
-// ApplyObject returns an apply configuration with some fields of an object. The UID is part of the configuration, so that an apply never creates a deleted
-// object again.
+// ApplyObject returns an apply configuration with some fields of an object. The UID is
+// part of the configuration, so that an apply never creates a deleted object again.
 func ApplyObject(kind schema.GroupVersionKind, o client.Object, content map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(kind)
@@ -40,15 +41,16 @@ type StatusWriter struct {
 	Live   client.Reader // to find out why a write failed
 }
 
-// Apply makes owner the field manager of exactly these status fields. The result is nil if the object is gone or the name belongs to another object.
+// Apply makes owner the field manager of exactly these status fields. The result is nil
+// if the object is gone or the name belongs to another object.
 func (w StatusWriter) Apply(ctx context.Context, kind schema.GroupVersionKind, o client.Object, owner string, status map[string]any) error {
 	u := ApplyObject(kind, o, map[string]any{"status": status})
 	err := w.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership)
 	return write.IgnoreStale(ctx, w.Live, o, err)
 }
 
-// ConditionFields returns a condition as fields of a status, with lastTransitionTime from the stored conditions or now, and whether the condition
-// has changed.
+// ConditionFields returns a condition as fields of a status, with lastTransitionTime from
+// the stored conditions or now, and whether the condition has changed.
 func ConditionFields(stored []metav1.Condition, c metav1.Condition, now time.Time) (content map[string]any, changed bool) {
 	before := meta.FindStatusCondition(stored, c.Type)
 	changed = before == nil || before.Status != c.Status || before.Reason != c.Reason || before.Message != c.Message

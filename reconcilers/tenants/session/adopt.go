@@ -16,7 +16,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/report"
 )
 
-// isForeign reports whether the tenant's MetalLB pool may be of others: its ranges were not adopted yet, or the pool exists and IPAM has not written it.
+// isForeign reports whether the tenant's MetalLB pool may be of others: its ranges were
+// not adopted yet, or the pool exists and IPAM has not written it.
 func (s *session) isForeign(cluster *v1alpha1.TenantCluster, c *remote.Connection) bool {
 	if !meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ConditionAddressesAdopted) {
 		return true
@@ -25,7 +26,8 @@ func (s *session) isForeign(cluster *v1alpha1.TenantCluster, c *remote.Connectio
 	return pool != nil && s.written.entries == nil && !remote.WrittenByIPAM(pool)
 }
 
-// adoption allocates to a tenant the addresses that its MetalLB pools and Services use, before the session writes to the tenant.
+// adoption allocates to a tenant the addresses that its MetalLB pools and Services use,
+// before the session writes to the tenant.
 type adoption struct {
 	*session
 	cluster *v1alpha1.TenantCluster
@@ -36,14 +38,16 @@ type adoption struct {
 	view    plan.View
 }
 
-// adoptionDenials are the last denials of adoptions. While the pools remain equal, denied ranges are not requested again, for at most repeatAfter.
+// adoptionDenials are the last denials of adoptions. While the pools remain equal, denied
+// ranges are not requested again, for at most repeatAfter.
 type adoptionDenials struct {
 	byRange map[allocator.Range]string
 	pools   string // fingerprint of the pools
 	at      time.Time
 }
 
-// allocate requests what is to be adopted. created: a block is new, and the next decision includes it. The obstacles say what cannot be adopted.
+// allocate requests what is to be adopted. created: a block is new, and the next decision
+// includes it. The obstacles say what cannot be adopted.
 func (a *adoption) allocate(ctx context.Context) (created bool, obstacles []plan.Obstacle, err error) {
 	requests, obstacles := plan.FindAdoptions(a.policy, a.blocks, a.view, a.pools)
 	if pools := a.poolFingerprint(plan.UsablePools(a.policy, a.pools), a.pools); a.denials.pools != pools || a.Now().Sub(a.denials.at) >= repeatAfter {
@@ -81,7 +85,8 @@ func (a *adoption) adoptRange(ctx context.Context, pool string, r allocator.Rang
 	case err != nil:
 		return false, fmt.Errorf("%s, which the tenant uses, from pool %s: %w", r, pool, err)
 	case result.Refusal != "":
-		// The range may be the tenant's: another controller allocates the range that the TenantCluster names.
+		// The range may be the tenant's: another controller allocates the range that the
+		// TenantCluster names.
 		if behind, err := a.Allocations.HasOthers(ctx, a.tenant, a.blocks); behind || err != nil {
 			return behind, err
 		}
@@ -98,7 +103,8 @@ func (s *session) writeAdopted(ctx context.Context, c metav1.Condition) error {
 	return s.writeCondition(ctx, report.OwnerAdoption, c, &s.adopted, s.Events.RecordNotAdopted)
 }
 
-// reportMetalLBMissing reports that nothing can be adopted yet. The first addresses are allocated nevertheless.
+// reportMetalLBMissing reports that nothing can be adopted yet. The first addresses are
+// allocated nevertheless.
 func (s *session) reportMetalLBMissing(ctx context.Context, cluster *v1alpha1.TenantCluster) error {
 	if meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ConditionAddressesAdopted) {
 		return nil

@@ -17,8 +17,8 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=patch
 
-// decide makes a decision and carries out each step, even after an error in another step. The result is the time of the next decision without a change
-// before; zero for never.
+// decide makes a decision and carries out each step, even after an error in another step.
+// The result is the time of the next decision without a change before; zero for never.
 func (s *session) decide(ctx context.Context, c *remote.Connection) (time.Time, error) {
 	if !s.Leads() {
 		return time.Time{}, nil // another replica leads, and this session is about to be stopped
@@ -71,7 +71,8 @@ func (s *session) decide(ctx context.Context, c *remote.Connection) (time.Time, 
 	return decision.Next, s.writeAdopted(ctx, adopted)
 }
 
-// recordIdleTimes writes or removes annotation idle-since of blocks that became idle or used. The annotation lets the idle time survive a restart.
+// recordIdleTimes writes or removes annotation idle-since of blocks that became idle or
+// used. The annotation lets the idle time survive a restart.
 func (s *session) recordIdleTimes(ctx context.Context, stored []v1alpha1.IPAllocation, decision plan.Decision) error {
 	var errs []error
 	for i := range stored {

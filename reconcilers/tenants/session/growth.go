@@ -34,8 +34,8 @@ type growth struct {
 	obstacles []plan.Obstacle // of adoptions, which may be possible once a pool has room
 }
 
-// denial is the last answer of pools without room, with the inputs of the answer. While the inputs remain equal the pools are not asked again, for at
-// most repeatAfter.
+// denial is the last answer of pools without room, with the inputs of the answer. While
+// the inputs remain equal the pools are not asked again, for at most repeatAfter.
 type denial struct {
 	reason, message string // message is "" if no pool denied
 
@@ -44,10 +44,12 @@ type denial struct {
 	at    time.Time
 }
 
-// repeatAfter is the time after which unchanged pools are asked again, at the next decision.
+// repeatAfter is the time after which unchanged pools are asked again, at the next
+// decision.
 const repeatAfter = 30 * time.Second
 
-// ensureAddresses allocates what waiting Services need, and writes condition LoadBalancerIPsAvailable.
+// ensureAddresses allocates what waiting Services need, and writes condition
+// LoadBalancerIPsAvailable.
 func (g *growth) ensureAddresses(ctx context.Context) error {
 	usable := plan.UsablePools(g.policy, g.pools)
 	fingerprint := g.poolFingerprint(usable, g.pools)
@@ -77,7 +79,8 @@ func (g *growth) ensureAddresses(ctx context.Context) error {
 	return g.writeAvailable(ctx, g.growthCondition())
 }
 
-// poolFingerprint returns a text that changes with the specs and the free addresses of pools.
+// poolFingerprint returns a text that changes with the specs and the free addresses of
+// pools.
 func (s *session) poolFingerprint(names []string, pools map[string]*v1alpha1.NetworkPool) string {
 	text := &strings.Builder{}
 	for _, name := range names {
@@ -90,7 +93,8 @@ func (s *session) poolFingerprint(names []string, pools map[string]*v1alpha1.Net
 // errInformersBehind reports an allocation that the informers have not shown yet.
 var errInformersBehind = errors.New("the informers are behind the API server")
 
-// allocate creates growth blocks from the pools, in order. It returns the number of addresses allocated and the answers of pools without room.
+// allocate creates growth blocks from the pools, in order. It returns the number of
+// addresses allocated and the answers of pools without room.
 func (g *growth) allocate(ctx context.Context, pools []string) (allocated int32, refusals plan.Refusals, err error) {
 	known := map[string]bool{} // names of blocks that the decision includes
 	for i := range g.stored {
@@ -123,7 +127,8 @@ func (g *growth) allocate(ctx context.Context, pools []string) (allocated int32,
 	return allocated, refusals, err
 }
 
-// growthCondition returns condition LoadBalancerIPsAvailable: whether every waiting Service can get an address.
+// growthCondition returns condition LoadBalancerIPsAvailable: whether every waiting
+// Service can get an address.
 func (g *growth) growthCondition() metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionLoadBalancerIPsAvailable, Status: metav1.ConditionFalse}
 	switch {
@@ -146,7 +151,8 @@ func (g *growth) growthCondition() metav1.Condition {
 	return c
 }
 
-// observeTimeout is the time in which the informers show a written condition. If they show another condition later, another writer changed it.
+// observeTimeout is the time in which the informers show a written condition. If they
+// show another condition later, another writer changed it.
 const observeTimeout = 5 * time.Second
 
 // writtenCondition is a condition as this session last wrote it.
@@ -162,7 +168,8 @@ func (s *session) writeAvailable(ctx context.Context, c metav1.Condition) error 
 	})
 }
 
-// writeCondition writes a condition, the only one of a field manager, if it differs from the stored condition, and records an event if its reason is new.
+// writeCondition writes a condition, the only one of a field manager, if it differs from
+// the stored condition, and records an event if its reason is new.
 func (s *session) writeCondition(
 	ctx context.Context, owner string, c metav1.Condition, written *writtenCondition, record func(*v1alpha1.TenantCluster, metav1.Condition),
 ) error {
@@ -187,7 +194,8 @@ func (s *session) writeCondition(
 	return nil
 }
 
-// reportOutage sets LoadBalancerIPsAvailable to Unknown, with the error that ended the connection.
+// reportOutage sets LoadBalancerIPsAvailable to Unknown, with the error that ended the
+// connection.
 func (s *session) reportOutage(ctx context.Context, err error) {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionLoadBalancerIPsAvailable, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonTenantUnreachable,

@@ -11,11 +11,13 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/remote"
 )
 
-// platformIngress is the Service of the ingress controller that the platform installs in a tenant.
+// platformIngress is the Service of the ingress controller that the platform installs in
+// a tenant.
 var platformIngress = types.NamespacedName{Namespace: "traefik", Name: "traefik"}
 
-// labelIngress adds the label of the platform's Services to platformIngress, so that metrics do not count the Service as the tenant's. No decision depends
-// on the label: a denied or conflicting write is ignored until the Service changes.
+// labelIngress adds the label of the platform's Services to platformIngress, so that
+// metrics do not count the Service as the tenant's. No decision depends on the label: a
+// denied or conflicting write is ignored until the Service changes.
 func (s *session) labelIngress(ctx context.Context, c *remote.Connection) error {
 	service, err := c.FindService(platformIngress)
 	if err != nil || service == nil || service.Labels[v1alpha1.LabelPlatformLB] != "" {

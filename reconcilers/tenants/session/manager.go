@@ -42,8 +42,9 @@ type Deps struct {
 	Wall       func() time.Time // clock of times in objects
 }
 
-// Manager starts and stops sessions. Safe for concurrent use. Invariant: at most one session of a name runs at a time; the next session waits
-// for the end of the previous session.
+// Manager starts and stops sessions. Safe for concurrent use. Invariant: at most one
+// session of a name runs at a time; the next session waits for the end of the previous
+// session.
 type Manager struct {
 	Deps
 	ctx     context.Context // ends with the process
@@ -65,8 +66,10 @@ func NewManager(ctx context.Context, d Deps) *Manager {
 // WaitingTenants returns the tenants whose growth waits for room in a pool.
 func (m *Manager) WaitingTenants() *allocations.WaitingTenants { return m.waiting }
 
-// Ensure starts the session of a tenant or passes it the new state of the TenantCluster. A session is replaced when the UID or the namespace of the
-// control plane has changed. A tenant without a control plane gets no session, a replica that does not lead starts none.
+// Ensure starts the session of a tenant or passes it the new state of the TenantCluster.
+// A session is replaced when the UID or the namespace of the control plane has changed. A
+// tenant without a control plane gets no session, a replica that does not lead starts
+// none.
 func (m *Manager) Ensure(c *v1alpha1.TenantCluster, t plan.Tenant, p plan.Policy) {
 	name := client.ObjectKeyFromObject(c)
 	if c.Status.TenantNamespace == "" {

@@ -42,13 +42,14 @@ func (s *session) boundedEvents() report.Events {
 	return e
 }
 
-// syncMetalLB makes the tenant's IPAddressPool offer exactly the ranges of a decision, and
-// the L2Advertisement announce the pool. Without ranges the pool is deleted, because MetalLB
-// rejects a pool without addresses.
+// syncMetalLB makes the tenant's IPAddressPool offer exactly the ranges of a decision,
+// and the L2Advertisement announce the pool. Without ranges the pool is deleted, because
+// MetalLB rejects a pool without addresses.
 //
 // A former leader that was suspended may decide without the blocks that its successor has
-// allocated, and MetalLB takes addresses that the pool does not offer from their Services.
-// So a replica proves that it led when it had decided, before it writes or deletes the pool.
+// allocated, and MetalLB takes addresses that the pool does not offer from their
+// Services. So a replica proves that it led when it had decided, before it writes or
+// deletes the pool.
 func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, decision plan.Decision) error {
 	if decision.KeepPool {
 		return nil
@@ -69,7 +70,8 @@ func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster
 	return s.writeAdvertisement(ctx, c, cluster)
 }
 
-// findDrift describes what another writer changed after the last write of this session; "" for no change, and while the last write is not observed.
+// findDrift describes what another writer changed after the last write of this session;
+// "" for no change, and while the last write is not observed.
 func (s *session) findDrift(pool *unstructured.Unstructured, observed bool) string {
 	switch {
 	case s.written.entries == nil || !observed:
@@ -97,7 +99,8 @@ func (s *session) findDrift(pool *unstructured.Unstructured, observed bool) stri
 	return "IPAddressPool " + plan.MetalLBPool + " was changed: " + report.ShortenText(strings.Join(changes, ", "))
 }
 
-// poolFlags are the fields of the pool that decide whether every Service can get every address, with the required values.
+// poolFlags are the fields of the pool that decide whether every Service can get every
+// address, with the required values.
 var poolFlags = []struct {
 	field string
 	value bool
@@ -150,8 +153,10 @@ func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *
 	return nil
 }
 
-// writeAdvertisement makes the L2Advertisement name the pool. Drift is recorded once until the advertisement is observed to be correct again. The pools that
-// the advertisement named before this session first observed it to be correct remain announced.
+// writeAdvertisement makes the L2Advertisement name the pool. Drift is recorded once
+// until the advertisement is observed to be correct again. The pools that the
+// advertisement named before this session first observed it to be correct remain
+// announced.
 func (s *session) writeAdvertisement(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster) error {
 	drift := "was deleted"
 	names := []string{plan.MetalLBPool}
@@ -174,7 +179,8 @@ func (s *session) writeAdvertisement(ctx context.Context, c *remote.Connection, 
 	return c.ApplyAdvertisement(ctx, names...)
 }
 
-// deletePool deletes the pool if IPAM has written to it. The advertisement stays: without its pool it has no effect.
+// deletePool deletes the pool if IPAM has written to it. The advertisement stays: without
+// its pool it has no effect.
 func (s *session) deletePool(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured) error {
 	if pool == nil || !remote.WrittenByIPAM(pool) {
 		return nil

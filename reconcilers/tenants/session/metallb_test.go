@@ -12,7 +12,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/report"
 )
 
-// A tenant that changes MetalLB's objects or its Services again and again does not fill the log.
+// A tenant that changes MetalLB's objects or its Services again and again does not fill
+// the log.
 func TestBoundedEvents_Lines(t *testing.T) {
 	now, lines := noon, 0
 	s := &session{lines: rate.NewLimiter(rate.Every(lineInterval), lineBurst), Deps: Deps{

@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/remote"
 )
 
-// observations are the times at which a session observed the state of Services and blocks. All are times of Deps.Now.
+// observations are the times at which a session observed the state of Services and
+// blocks. All are times of Deps.Now.
 type observations struct {
 	services     map[types.UID]*serviceWait
 	missingSince map[string]time.Time  // block -> begin of the absence of the range from the tenant's pool; reset with each connection
@@ -26,15 +27,18 @@ type observations struct {
 type serviceWait struct {
 	served bool      // the Service has an address
 	since  time.Time // first observation without an address
-	// refusedAfter separates refusals of this wait from earlier ones, by the tenant's clock: the creation of the Service, or the last refusal known
-	// while the Service had an address.
+	// refusedAfter separates refusals of this wait from earlier ones, by the tenant's
+	// clock: the creation of the Service, or the last refusal known while the Service had
+	// an address.
 	refusedAfter time.Time
 }
 
-// isRefused reports whether a refusal at that time, zero for no refusal, belongs to this wait.
+// isRefused reports whether a refusal at that time, zero for no refusal, belongs to this
+// wait.
 func (w *serviceWait) isRefused(at time.Time) bool { return !at.IsZero() && at.After(w.refusedAfter) }
 
-// updateWait returns the state of a Service given the state before, nil for a new Service, and the time of MetalLB's last refusal.
+// updateWait returns the state of a Service given the state before, nil for a new
+// Service, and the time of MetalLB's last refusal.
 func updateWait(before *serviceWait, service *corev1.Service, refusedAt, now time.Time) *serviceWait {
 	served := len(service.Status.LoadBalancer.Ingress) > 0
 	switch {
@@ -82,8 +86,9 @@ func (s *session) observeTenant(c *remote.Connection, metallb plan.MetalLB, bloc
 	return v
 }
 
-// addRecentAddresses adds the addresses that Services have lost since the last decision. Lost addresses count as used in this decision; the next decision
-// follows without delay and no longer includes lost addresses.
+// addRecentAddresses adds the addresses that Services have lost since the last decision.
+// Lost addresses count as used in this decision; the next decision follows without delay
+// and no longer includes lost addresses.
 func (s *session) addRecentAddresses(v *plan.View, recent map[netip.Addr]bool) {
 	for i := range v.Services {
 		for _, a := range v.Services[i].Addresses {
@@ -102,7 +107,8 @@ type idlePeriod struct {
 	since    time.Time // by Deps.Now
 }
 
-// ownIdleShare is the part of ShrinkAfter, 1/10, that the session must observe itself, regardless of earlier records.
+// ownIdleShare is the part of ShrinkAfter, 1/10, that the session must observe itself,
+// regardless of earlier records.
 const ownIdleShare = 10
 
 // useOwnClock replaces the times in blocks by times of Deps.Now:
@@ -132,7 +138,8 @@ func (s *session) useOwnClock(blocks []plan.Block) {
 	s.observed.failedSince, s.observed.idle = failedSince, idle
 }
 
-// offeredFamilies returns the IP families of the tenant's blocks and, for an elastic tenant, of the pools that growth may come from.
+// offeredFamilies returns the IP families of the tenant's blocks and, for an elastic
+// tenant, of the pools that growth may come from.
 func offeredFamilies(blocks []plan.Block, p plan.Policy, pools map[string]*v1alpha1.NetworkPool) []corev1.IPFamily {
 	var addresses []netip.Addr
 	for _, b := range blocks {

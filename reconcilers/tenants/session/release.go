@@ -20,7 +20,8 @@ type release struct {
 	blocks     []plan.Block
 }
 
-// releaseIdle deletes idle growth blocks. The tenant is read once more before each delete, because the mirrors may be behind.
+// releaseIdle deletes idle growth blocks. The tenant is read once more before each
+// delete, because the mirrors may be behind.
 func (r *release) releaseIdle(ctx context.Context, names []string) error {
 	var errs []error
 	for _, b := range r.blocks {

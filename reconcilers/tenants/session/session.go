@@ -21,7 +21,8 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/report"
 )
 
-// session serves one TenantCluster. Fields not guarded by mu are constant or belong to the goroutine of the session.
+// session serves one TenantCluster. Fields not guarded by mu are constant or belong to
+// the goroutine of the session.
 type session struct {
 	Deps
 	name        types.NamespacedName
@@ -44,7 +45,8 @@ type session struct {
 	written        writtenPool
 	lines          *rate.Limiter // log lines of boundedEvents
 	advertised     bool          // the tenant's L2Advertisement has named the pool
-	// advertisementDrift: a change by another writer was recorded, and the advertisement has not been observed to be correct since.
+	// advertisementDrift: a change by another writer was recorded, and the advertisement
+	// has not been observed to be correct since.
 	advertisementDrift bool
 	denial             denial
 	denials            adoptionDenials
@@ -77,11 +79,12 @@ func (s *session) currentCluster() (*v1alpha1.TenantCluster, plan.Tenant, plan.P
 }
 
 const (
-	// Pauses between attempts to connect: a sixtieth of the outage within these bounds. A short outage ends without delay, and a tenant after a long
-	// outage costs little.
+	// Pauses between attempts to connect: a sixtieth of the outage within these bounds. A
+	// short outage ends without delay, and a tenant after a long outage costs little.
 	shortestPause = time.Second
 	longestPause  = 30 * time.Second
-	// firstWriteTimeout bounds a write at first. It doubles after each failure, up to remote.CallTimeout.
+	// firstWriteTimeout bounds a write at first. It doubles after each failure, up to
+	// remote.CallTimeout.
 	firstWriteTimeout = time.Second
 	// reportAfter is the duration after which condition and event report an outage.
 	reportAfter = 10 * time.Second
@@ -112,7 +115,8 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// recordOutage logs and reports why the tenant is lost, and returns the pause before the next attempt.
+// recordOutage logs and reports why the tenant is lost, and returns the pause before the
+// next attempt.
 func (s *session) recordOutage(ctx context.Context, err error) time.Duration {
 	now := s.Now()
 	if s.lostAt.IsZero() {
@@ -133,7 +137,8 @@ func (s *session) recordOutage(ctx context.Context, err error) time.Duration {
 	return pause
 }
 
-// outageReason returns the reason of an error for the log. The whole text, which the tenant may have written, is in the condition.
+// outageReason returns the reason of an error for the log. The whole text, which the
+// tenant may have written, is in the condition.
 func outageReason(err error) string {
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
 		return string(reason)
@@ -152,7 +157,8 @@ func (s *session) recordReached() {
 	}
 }
 
-// connect makes a connection with the current credentials. After an outage the API server is probed first.
+// connect makes a connection with the current credentials. After an outage the API server
+// is probed first.
 func (s *session) connect(ctx context.Context) (*remote.Connection, error) {
 	s.mu.Lock()
 	if s.endpointChanged {
@@ -178,7 +184,8 @@ func (s *session) connect(ctx context.Context) (*remote.Connection, error) {
 	return c, nil
 }
 
-// rejectCredentials makes the session read the Secret again after an error of wrong credentials: rejected by the tenant, or a CA that does not match.
+// rejectCredentials makes the session read the Secret again after an error of wrong
+// credentials: rejected by the tenant, or a CA that does not match.
 func (s *session) rejectCredentials(version string, err error) error {
 	if wrongCA := (*tls.CertificateVerificationError)(nil); apierrors.IsUnauthorized(err) || errors.As(err, &wrongCA) {
 		s.credentials.RejectVersion(version)
@@ -186,7 +193,8 @@ func (s *session) rejectCredentials(version string, err error) error {
 	return err
 }
 
-// serveConnection connects to the tenant and decides after each change, until the connection is lost.
+// serveConnection connects to the tenant and decides after each change, until the
+// connection is lost.
 func (s *session) serveConnection(ctx context.Context) error {
 	c, err := s.connect(ctx)
 	if err != nil {
@@ -222,7 +230,8 @@ func (s *session) serveConnection(ctx context.Context) error {
 			next.Reset(wait)
 			continue
 		}
-		// An API server that has just started may hold a write until its timeout, and answer the next at once.
+		// An API server that has just started may hold a write until its timeout, and
+		// answer the next at once.
 		c.WriteTimeout = min(firstWriteTimeout<<min(backoff.Failures(s.name), 10), remote.CallTimeout)
 		at, err := s.decide(ctx, c)
 		switch {
@@ -240,8 +249,8 @@ func (s *session) serveConnection(ctx context.Context) error {
 	}
 }
 
-// Changes at about the same time, for example the Services of one manifest, lead to one decision: after debounceQuiet without a change, at the latest
-// after debounceMax.
+// Changes at about the same time, for example the Services of one manifest, lead to one
+// decision: after debounceQuiet without a change, at the latest after debounceMax.
 const (
 	debounceQuiet = 100 * time.Millisecond
 	debounceMax   = 400 * time.Millisecond

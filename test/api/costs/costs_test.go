@@ -14,9 +14,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ruleBudget and crdBudget are what one rule and all rules of a CRD may cost by the API server's estimate: a tenth of its limits, because other
-// versions estimate some functions higher. A rule that exceeds ruleBudget reads a string, list or map without a bound: give it MaxLength, MaxItems or
-// MaxProperties.
+// ruleBudget and crdBudget are what one rule and all rules of a CRD may cost by the API
+// server's estimate: a tenth of its limits, because other versions estimate some
+// functions higher. A rule that exceeds ruleBudget reads a string, list or map without a
+// bound: give it MaxLength, MaxItems or MaxProperties.
 const (
 	ruleBudget = validation.StaticEstimatedCostLimit / 10
 	crdBudget  = validation.StaticEstimatedCRDCostLimit / 10
@@ -74,7 +75,8 @@ func TestCostsOfRules(t *testing.T) {
 	}
 }
 
-// checkRules fails for each rule at path and below that exceeds the budget, and returns the cost of all of them.
+// checkRules fails for each rule at path and below that exceeds the budget, and returns
+// the cost of all of them.
 func checkRules(t *testing.T, context *validation.CELSchemaContext, schema *apiextensions.JSONSchemaProps, path string) uint64 {
 	t.Helper()
 	var total uint64

@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Kubernetes 1.31 evaluates containsCIDR to false unless both networks have the same first address.
+// Kubernetes 1.31 evaluates containsCIDR to false unless both networks have the same
+// first address.
 func TestNetworksInsideNetworks(t *testing.T) {
 	text, err := os.ReadFile("../../../config/crd/butler.butlerlabs.dev_networkpools.yaml")
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Each supported minor version has a file in test/controlplane, and the documents name the oldest and the newest.
+// Each supported minor version has a file in test/controlplane, and the documents name
+// the oldest and the newest.
 func TestSupportedVersionsAreNamedAndTested(t *testing.T) {
 	files, err := filepath.Glob("../../controlplane/v1.*.mod")
 	if err != nil {

@@ -23,7 +23,8 @@ import (
 
 const files = "../../../charts/butler-ipam/files/"
 
-// example is what an alert's expression is tried on: two replicas, of which a holds the journal until b takes over.
+// example is what an alert's expression is tried on: two replicas, of which a holds the
+// journal until b takes over.
 type example struct {
 	load  string // series of the job: NAME{LABELS} VALUES
 	step  string // between two values; without it a minute
@@ -58,8 +59,9 @@ var examples = map[string]example{
 		       network_pool_allocated_ips{instance="a",namespace="n",pool="empty"} 0x30`,
 		quiet: "9m", fires: "10m", want: `{namespace="n",pool="p"} 0.95`,
 	},
-	// 4 addresses an hour: 400 last four days and more, 200 do not. In between b takes over. It has a first value as well, as series are loaded in any
-	// order and nothing is taken that is an hour older than the first value of all.
+	// 4 addresses an hour: 400 last four days and more, 200 do not. In between b takes
+	// over. It has a first value as well, as series are loaded in any order and nothing
+	// is taken that is an hour older than the first value of all.
 	"ButlerIPAMPoolExhaustionForecast": {
 		load: `network_pool_available_ips{instance="a",namespace="n",pool="p"} 496-4x40
 		       network_pool_available_ips{instance="b",namespace="n",pool="p"} 496 _x40 332-4x60`,
@@ -137,7 +139,8 @@ func series(text, step string) string {
 	})
 }
 
-// rules returns the rules of the chart by name: the alerts, and the expressions of the recorded series.
+// rules returns the rules of the chart by name: the alerts, and the expressions of the
+// recorded series.
 func rules(t *testing.T) (alerts []rulefmt.Rule, recorded map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(files + "alerts.yaml")
@@ -182,7 +185,8 @@ func TestAlerts_Fire(t *testing.T) {
 	}
 }
 
-// queries returns the expressions of the dashboard, with its variables replaced: everything of namespace n is selected.
+// queries returns the expressions of the dashboard, with its variables replaced:
+// everything of namespace n is selected.
 func queries(t *testing.T) (expressions []string) {
 	t.Helper()
 	text, err := os.ReadFile(files + "dashboard.json")
@@ -224,8 +228,9 @@ func TestDashboard_DaysUntilFull(t *testing.T) {
 		// Pools of another namespace are not selected.
 		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270-5x40
 		 network_pool_available_ips{instance="a",namespace="other",pool="q"} 1400-40x40`: 1,
-		// The leader changes. The mark "stale" is no value: it lets both series start at once, as the storage, which
-		// is given one series after the other in random order, takes nothing that is 12 hours older than the first.
+		// The leader changes. The mark "stale" is no value: it lets both series start at
+		// once, as the storage, which is given one series after the other in random
+		// order, takes nothing that is 12 hours older than the first.
 		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270-5x20
 		 network_pool_available_ips{instance="b",namespace="n",pool="p"} stale _x19 170-5x20`: 1,
 		// A full pool.

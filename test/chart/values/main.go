@@ -1,17 +1,19 @@
-// Command values generates the schema and the documentation of a chart's values. It reads values.yaml, and writes values.schema.json and the tables of
-// values between two marks in README.md.
+// Command values generates the schema and the documentation of a chart's values. It reads
+// values.yaml, and writes values.schema.json and the tables of values between two marks
+// in README.md.
 //
 //	values CHART
 //
-// The comment above a value is its description; a value without comment is an error. The default of a value determines its type. Further constraints
-// of the schema are in the last line of the comment:
+// The comment above a value is its description; a value without comment is an error. The
+// default of a value determines its type. Further constraints of the schema are in the
+// last line of the comment:
 //
 //	# Where the image lies, registry included.
 //	# @schema {minLength: 1}
 //	repository: butler-ipam
 //
-// A mapping permits only the keys that it has, unless its @schema line describes additional keys. A comment line "@group NAME" begins a new table
-// with this heading.
+// A mapping permits only the keys that it has, unless its @schema line describes
+// additional keys. A comment line "@group NAME" begins a new table with this heading.
 package main
 
 import (
@@ -108,7 +110,8 @@ func property(path, comment string, node *yaml.Node) (schema, []row, error) {
 
 var groupLine = regexp.MustCompile(`(?m)^# @group (.+)\n?`)
 
-// groupOf returns a comment without its line "@group", and the name of the group; "" without such a line.
+// groupOf returns a comment without its line "@group", and the name of the group; ""
+// without such a line.
 func groupOf(comment string) (rest, group string) {
 	if m := groupLine.FindStringSubmatch(comment); m != nil {
 		group = m[1]
@@ -116,7 +119,8 @@ func groupOf(comment string) (rest, group string) {
 	return strings.TrimRight(groupLine.ReplaceAllString(comment, ""), "\n"), group
 }
 
-// parse divides a comment into the description, on one line, and what it adds to the schema.
+// parse divides a comment into the description, on one line, and what it adds to the
+// schema.
 func parse(comment string) (description string, extra schema, err error) {
 	var words []string
 	for line := range strings.Lines(comment) {

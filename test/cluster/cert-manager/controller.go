@@ -24,7 +24,8 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned" // registers the issuer
 )
 
-// controllers are the names of those that run. Importing their packages has registered them.
+// controllers are the names of those that run. Importing their packages has registered
+// them.
 var controllers = []string{
 	issuers.ControllerName,
 	clusterissuers.ControllerName,

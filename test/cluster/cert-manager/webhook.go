@@ -12,7 +12,8 @@ import (
 	"github.com/cert-manager/cert-manager/internal/webhook"
 )
 
-// The webhook serves with a certificate of its own making. Its CA lies in a Secret, from where the cainjector takes it.
+// The webhook serves with a certificate of its own making. Its CA lies in a Secret, from
+// where the cainjector takes it.
 func runWebhook(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	server, err := webhook.NewCertManagerWebhookServer(klog.Background(), config.WebhookConfiguration{

@@ -16,7 +16,8 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// hierarchies are the directories in which the cgroup is one: of version 2 there is one hierarchy, of version 1 one for each controller.
+// hierarchies are the directories in which the cgroup is one: of version 2 there is one
+// hierarchy, of version 1 one for each controller.
 func hierarchies() ([]string, error) {
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
 		return []string{cgroupRoot}, nil
@@ -54,7 +55,8 @@ func makeCgroup() error {
 	return os.WriteFile(limit, []byte(strconv.Itoa(memoryLimit)), 0o644)
 }
 
-// removeCgroup removes the cgroup with all below it, as soon as the last process in it is gone.
+// removeCgroup removes the cgroup with all below it, as soon as the last process in it is
+// gone.
 func removeCgroup(ctx context.Context) error {
 	all, err := hierarchies()
 	if err != nil {
@@ -76,7 +78,8 @@ func removeCgroup(ctx context.Context) error {
 	return nil
 }
 
-// removeTree removes directories, innermost first: the files in a cgroup go with it. The error is that of the outermost.
+// removeTree removes directories, innermost first: the files in a cgroup go with it. The
+// error is that of the outermost.
 func removeTree(top string) error {
 	if _, err := os.Stat(top); errors.Is(err, fs.ErrNotExist) {
 		return nil

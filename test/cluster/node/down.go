@@ -15,7 +15,8 @@ import (
 
 const stopLimit = 20 * time.Second
 
-// down ends the node's first process, and with it everything in its namespaces, and removes the pods' cgroup.
+// down ends the node's first process, and with it everything in its namespaces, and
+// removes the pods' cgroup.
 func (n node) down() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()

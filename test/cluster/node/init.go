@@ -17,7 +17,8 @@ import (
 // restartAfter is how long a component that has ended rests before it is started again.
 const restartAfter = time.Second
 
-// init is the life of the node's first process, until it is killed. What it mounts and links is seen in its namespaces only.
+// init is the life of the node's first process, until it is killed. What it mounts and
+// links is seen in its namespaces only.
 func (n node) init() error {
 	if err := errors.Join(n.mount(), n.network()); err != nil {
 		return err
@@ -66,7 +67,8 @@ func (n node) init() error {
 	}
 }
 
-// sysctls are settings of the whole kernel that the kubelet insists on. It finds files in their place that hold them already.
+// sysctls are settings of the whole kernel that the kubelet insists on. It finds files in
+// their place that hold them already.
 var sysctls = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -97,8 +99,8 @@ func (n node) mount() error {
 	return err
 }
 
-// network makes an interface that has the node's address, and a default route that leads nowhere: without one nothing could be
-// sent to a Service, which has no interface.
+// network makes an interface that has the node's address, and a default route that leads
+// nowhere: without one nothing could be sent to a Service, which has no interface.
 func (n node) network() error {
 	return errors.Join(
 		commands(

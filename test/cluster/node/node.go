@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// The node's name, and its addresses, which exist in its own network namespace only (198.18.0.0/15 is kept for tests of networks).
+// The node's name, and its addresses, which exist in its own network namespace only
+// (198.18.0.0/15 is kept for tests of networks).
 const (
 	nodeName   = "node"
 	nodeIP     = "198.18.255.1"
@@ -27,7 +28,8 @@ const (
 	memoryLimit = 6 << 30
 )
 
-// node is a cluster by its directory: etc/ holds what its components read, state/ what they keep, logs/ what they say.
+// node is a cluster by its directory: etc/ holds what its components read, state/ what
+// they keep, logs/ what they say.
 type node struct{ dir string }
 
 func (n node) file(parts ...string) string {
@@ -39,7 +41,8 @@ func (n node) pki(name string) string { return n.file("state", "pki", name) }
 // in is the script that runs a command on the node.
 func (n node) in() string { return n.file("in") }
 
-// script knows the node's first process by its command line: its number may have become another's.
+// script knows the node's first process by its command line: its number may have become
+// another's.
 const script = `#!/bin/sh
 # Runs a command on the cluster's node, as the cluster's administrator: in kubectl get pods
 pid=$(cat '%[1]s/pid' 2>/dev/null)

@@ -10,7 +10,8 @@ import (
 	"butlerlabs.dev/ipam/test/pki"
 )
 
-// writePKI writes the keys, certificates and kubeconfigs by which the components know one another.
+// writePKI writes the keys, certificates and kubeconfigs by which the components know one
+// another.
 func (n node) writePKI() error {
 	ca, err := pki.New("cluster")
 	if err != nil {

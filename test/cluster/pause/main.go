@@ -1,6 +1,7 @@
 //go:build unix
 
-// Command pause keeps the namespaces of a pod open until a signal ends it. It also reaps orphaned processes of the pod.
+// Command pause keeps the namespaces of a pod open until a signal ends it. It also reaps
+// orphaned processes of the pod.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command packages generates the table of test packages in test/README.md. It writes the first sentence of each package comment between two marks.
+// Command packages generates the table of test packages in test/README.md. It writes the
+// first sentence of each package comment between two marks.
 //
 //	packages test/README.md
 package main
@@ -62,8 +63,9 @@ func run(file string) error {
 	return os.WriteFile(file, table.ReplaceAllLiteral(text, []byte(out.String())), 0o644)
 }
 
-// synopsis returns the first sentence of the package comment of a directory, without "Package name" or "Command name"; "" if the directory has no Go
-// package. A package without a comment is an error.
+// synopsis returns the first sentence of the package comment of a directory, without
+// "Package name" or "Command name"; "" if the directory has no Go package. A package
+// without a comment is an error.
 func synopsis(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(files) == 0 {

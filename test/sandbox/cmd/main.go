@@ -1,5 +1,5 @@
-// Command cmd runs a sandbox in the foreground until it is interrupted. `make sandbox` starts it. Package sandbox describes the
-// sandbox.
+// Command cmd runs a sandbox in the foreground until it is interrupted. `make sandbox`
+// starts it. Package sandbox describes the sandbox.
 package main
 
 import (

@@ -1,6 +1,8 @@
-// Command demo shows the main features of Butler IPAM on a sandbox of its own. It creates a pool and allocations, whose create response
-// contains the addresses, and shows a denied allocation and an overview. A shell executes every line that begins with $ unchanged, with the sandbox's kubectl.
-// The demo fails if a command does not show the expected result.
+// Command demo shows the main features of Butler IPAM on a sandbox of its own. It creates
+// a pool and allocations, whose create response contains the addresses, and shows a
+// denied allocation and an overview. A shell executes every line that begins with $
+// unchanged, with the sandbox's kubectl. The demo fails if a command does not show the
+// expected result.
 package main
 
 import (
@@ -136,7 +138,8 @@ func (s step) run(ctx context.Context, box *sandbox.Sandbox) error {
 	return nil
 }
 
-// shell runs a command line and returns what it wrote to standard output and standard error.
+// shell runs a command line and returns what it wrote to standard output and standard
+// error.
 func shell(ctx context.Context, box *sandbox.Sandbox, line string) (string, error) {
 	command := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", line)
 	command.Env = append(os.Environ(), box.KubectlEnv()...)

@@ -10,8 +10,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// writeBill lists what a binary was made of, as Go has written it into the binary. It has no date and no serial number, which would differ
-// each time.
+// writeBill lists what a binary was made of, as Go has written it into the binary. It has
+// no date and no serial number, which would differ each time.
 func writeBill(out, binary, name string, digest v1.Hash) (err error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

@@ -35,7 +35,8 @@ func build(t *testing.T, checkout string) (bin string) {
 	return bin
 }
 
-// elsewhere is a copy of the product's source without its history, as the Dockerfile has it.
+// elsewhere is a copy of the product's source without its history, as the Dockerfile has
+// it.
 func elsewhere(t *testing.T) (checkout string) {
 	t.Helper()
 	checkout = t.TempDir()
@@ -126,7 +127,8 @@ func unpack(t *testing.T, path string) (dir string) {
 	}
 }
 
-// isTheDockerfiles checks an image against the last stage of the Dockerfile: who runs what, and that there is nothing else.
+// isTheDockerfiles checks an image against the last stage of the Dockerfile: who runs
+// what, and that there is nothing else.
 func isTheDockerfiles(t *testing.T, image v1.Image) {
 	t.Helper()
 	dockerfile, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -168,7 +170,8 @@ func isTheDockerfiles(t *testing.T, image v1.Image) {
 	}
 }
 
-// isListed checks that the bill of materials is of this image, and that it has what the product requires.
+// isListed checks that the bill of materials is of this image, and that it has what the
+// product requires.
 func isListed(t *testing.T, image v1.Image, path string) {
 	t.Helper()
 	file, err := os.Open(path)

@@ -1,10 +1,12 @@
-// Command image writes an OCI archive and a bill of materials from static binaries, without a container engine. The image contains only the binary, like
-// the image that the Dockerfile builds. The same binaries always give the same bytes.
+// Command image writes an OCI archive and a bill of materials from static binaries,
+// without a container engine. The image contains only the binary, like the image that the
+// Dockerfile builds. The same binaries always give the same bytes.
 //
 //	image -name NAME:TAG -out IMAGE.tar ARCH=BINARY...
 //
-// With several architectures the archive contains an image index, otherwise one image. For each architecture the bill of materials is written beside the
-// archive, as IMAGE.ARCH.cdx.json in the format CycloneDX. It identifies the image by its digest.
+// With several architectures the archive contains an image index, otherwise one image.
+// For each architecture the bill of materials is written beside the archive, as
+// IMAGE.ARCH.cdx.json in the format CycloneDX. It identifies the image by its digest.
 package main
 
 import (
@@ -67,7 +69,8 @@ func run(name, out string, binaries []string) (digest v1.Hash, err error) {
 	return digest, archive(images, out)
 }
 
-// named is how archives say what an image is called: to containerd in full, to others by its tag.
+// named is how archives say what an image is called: to containerd in full, to others by
+// its tag.
 func named(name string) map[string]string {
 	return map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name[strings.LastIndex(name, ":")+1:]}
 }
@@ -118,7 +121,8 @@ func add(w *tar.Writer, name string, mode int64, content []byte) error {
 	return err
 }
 
-// archive writes an index as the OCI layout of an archive, files in the order of their names.
+// archive writes an index as the OCI layout of an archive, files in the order of their
+// names.
 func archive(index v1.ImageIndex, out string) error {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {

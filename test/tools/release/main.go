@@ -1,5 +1,6 @@
-// Command release writes the files of a release from binaries that are built already: the chart, the manifests, an archive of the plugin per platform, the
-// manifest for krew, the notes and the checksums. The same commit, version and flags always give the same bytes.
+// Command release writes the files of a release from binaries that are built already: the
+// chart, the manifests, an archive of the plugin per platform, the manifest for krew, the
+// notes and the checksums. The same commit, version and flags always give the same bytes.
 //
 //	release -version v1.2.3 -check
 //	release -version v1.2.3 -image REPOSITORY -url URL -plugins DIR -tools DIR -out DIR OS/ARCH...
@@ -80,7 +81,8 @@ func (r *release) run(check bool, platforms []string) (err error) {
 
 var (
 	versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
-	// unreleased matches what git describe adds to a tag: the number of commits after the tag, and changes that are not committed.
+	// unreleased matches what git describe adds to a tag: the number of commits after the
+	// tag, and changes that are not committed.
 	unreleased = regexp.MustCompile(`-\d+-g[0-9a-f]+$|-dirty$`)
 )
 

@@ -102,7 +102,8 @@ func TestNotes_SinceThePreviousTag(t *testing.T) {
 	}
 }
 
-// The archives have the same bytes each time, and the manifest for krew has their checksums.
+// The archives have the same bytes each time, and the manifest for krew has their
+// checksums.
 func TestPlugins_ArchivesAndManifest(t *testing.T) {
 	platforms, err := parsePlatforms([]string{"linux/amd64", "darwin/arm64", "windows/amd64"})
 	if err != nil {

@@ -42,7 +42,8 @@ func (p platform) Binary() string {
 	return "kubectl-ipam"
 }
 
-// Completion returns the name of the program that kubectl runs to complete the plugin's arguments. On Windows its suffix is one of PATHEXT.
+// Completion returns the name of the program that kubectl runs to complete the plugin's
+// arguments. On Windows its suffix is one of PATHEXT.
 func (p platform) Completion() string {
 	if p.OS == "windows" {
 		return "kubectl_complete-ipam.cmd"
@@ -134,7 +135,8 @@ func (r *release) zip(out io.Writer, files []file) error {
 	return w.Close()
 }
 
-// krew is the manifest of the plugin for krew: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
+// krew is the manifest of the plugin for krew:
+// https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
 var krew = template.Must(template.New("ipam.yaml").Parse(`apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin
 metadata:

@@ -41,7 +41,8 @@ func clone(t *testing.T) (dir string) {
 	return dir
 }
 
-// makeRelease runs make release in a clone. The programs that build the release are those of the checkout.
+// makeRelease runs make release in a clone. The programs that build the release are those
+// of the checkout.
 func makeRelease(t *testing.T, checkout, out string, args ...string) (output string, err error) {
 	t.Helper()
 	bin := tools(t)
@@ -69,8 +70,8 @@ func output(t *testing.T, env []string, name string, args ...string) string {
 	return out
 }
 
-// Two releases of one commit, in different directories, have the same bytes. All of one release bears its version, and krew installs the plugin for every
-// platform.
+// Two releases of one commit, in different directories, have the same bytes. All of one
+// release bears its version, and krew installs the plugin for every platform.
 func TestRelease(t *testing.T) {
 	first := filepath.Join(t.TempDir(), "first")
 	server := httptest.NewServer(http.FileServer(http.Dir(first)))
@@ -126,7 +127,8 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("image", func(t *testing.T) {
-		// The name of the image is in the index, which the archive has uncompressed. TestImage of test/tools/image reads the rest.
+		// The name of the image is in the index, which the archive has uncompressed.
+		// TestImage of test/tools/image reads the rest.
 		if !bytes.Contains(read(t, first, "butler-ipam-image.tar"), []byte(image+":"+tag)) {
 			t.Errorf("the archive does not contain %s:%s", image, tag)
 		}

@@ -32,20 +32,24 @@ import (
 )
 
 const (
-	// gatePath is a non-resource URL. A person needs the right to get gatePath. The chart has a ClusterRole with this right.
+	// gatePath is a non-resource URL. A person needs the right to get gatePath. The chart
+	// has a ClusterRole with this right.
 	gatePath = "/butler-ipam/console"
-	// reviewLife is how long the gate caches the review of a token or of a right. So a withdrawn right ends after reviewLife at the latest.
+	// reviewLife is how long the gate caches the review of a token or of a right. So a
+	// withdrawn right ends after reviewLife at the latest.
 	reviewLife = 30 * time.Second
 	// reviewTimeout bounds the review of a token.
 	reviewTimeout = 10 * time.Second
 	// maxRequests bounds the concurrent requests of persons whose token the API server
 	// has accepted.
 	maxRequests = 64
-	// namespaceValue is the name of the value in the query by which a person chooses a namespace, and of the cookie that keeps the choice.
+	// namespaceValue is the name of the value in the query by which a person chooses a
+	// namespace, and of the cookie that keeps the choice.
 	namespaceValue = "namespace"
 )
 
-// gate admits a person with a valid token and the right to get gatePath, and adds the reader to the context of the request.
+// gate admits a person with a valid token and the right to get gatePath, and adds the
+// reader to the context of the request.
 type gate struct {
 	handler  http.Handler
 	tokens   authenticator.Token
@@ -127,7 +131,8 @@ type denial struct {
 
 func (d *denial) Error() string { return d.text }
 
-// admit returns a context with the reader of a request. The error is a denial or an error of the API server.
+// admit returns a context with the reader of a request. The error is a denial or an error
+// of the API server.
 func (g *gate) admit(r *http.Request, person user.Info) (context.Context, error) {
 	ctx := r.Context()
 	switch may, err := g.may(ctx, authorizer.AttributesRecord{User: person, Verb: "get", Path: gatePath}); {
@@ -182,7 +187,8 @@ func (g *gate) authenticate(r *http.Request) (user.Info, error) {
 	return nil, unknown // the API server's reason in err is only for the administrator of the cluster
 }
 
-// isFailure reports whether an error means that the API server has not reviewed the token.
+// isFailure reports whether an error means that the API server has not reviewed the
+// token.
 func isFailure(err error) bool {
 	var connection *url.Error
 	return errors.As(err, &connection) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || wait.Interrupted(err)
@@ -197,7 +203,8 @@ func (g *gate) may(ctx context.Context, a authorizer.AttributesRecord) (bool, er
 	return decision == authorizer.DecisionAllow, nil
 }
 
-// namespaceOf returns the namespace that a person has chosen, in the query of the request or in the cookie of an earlier request; "" without a choice.
+// namespaceOf returns the namespace that a person has chosen, in the query of the request
+// or in the cookie of an earlier request; "" without a choice.
 func namespaceOf(r *http.Request) (string, error) {
 	namespace := ""
 	if query := r.URL.Query(); query.Has(namespaceValue) {
@@ -229,7 +236,8 @@ func readerOf(ctx context.Context) reader {
 	return r
 }
 
-// newReader requests reviews of the right to list each resource: in all namespaces, else in the namespace that the person has chosen.
+// newReader requests reviews of the right to list each resource: in all namespaces, else
+// in the namespace that the person has chosen.
 func (g *gate) newReader(ctx context.Context, person user.Info, namespace string) (reader, error) {
 	r := reader{scope: cluster.Scope{}, namespace: namespace}
 	for _, of := range cluster.Resources() {

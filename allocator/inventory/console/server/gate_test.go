@@ -119,7 +119,8 @@ func TestGate_RandomTokens(t *testing.T) {
 	}
 }
 
-// Reviews of unknown tokens that take long leave room for persons whose token was accepted.
+// Reviews of unknown tokens that take long leave room for persons whose token was
+// accepted.
 func TestGate_SlowReviews(t *testing.T) {
 	g := newTestGate()
 	g.get("192.0.2.1:4000", "valid-alice")

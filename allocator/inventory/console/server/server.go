@@ -1,8 +1,10 @@
-// Package server serves the pages of package console to several persons. Each person sees the names of the objects that the person may list.
+// Package server serves the pages of package console to several persons. Each person sees
+// the names of the objects that the person may list.
 //
 //	request with a token ──▶ gate: TokenReview, SubjectAccessReviews ──▶ pages about an Inventory restricted to the person's scope
 //
-// The program watches pools and claims with its own rights, the viewer roles. It has no right to write, to read Secrets, or to impersonate.
+// The program watches pools and claims with its own rights, the viewer roles. It has no
+// right to write, to read Secrets, or to impersonate.
 package server
 
 import (
@@ -28,14 +30,16 @@ import (
 )
 
 const (
-	// headerTimeout, writeTimeout, idleTimeout and maxHeader bound a request. The token of a service account has about 1,000 bytes.
+	// headerTimeout, writeTimeout, idleTimeout and maxHeader bound a request. The token
+	// of a service account has about 1,000 bytes.
 	headerTimeout = 5 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
 	// stopTimeout bounds the responses in progress after ctx ends.
 	stopTimeout = 10 * time.Second
-	// retryRead is the period of retries until the cluster can be read, for example until an API of Butler IPAM is installed.
+	// retryRead is the period of retries until the cluster can be read, for example until
+	// an API of Butler IPAM is installed.
 	retryRead = 10 * time.Second
 )
 
@@ -87,7 +91,8 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	return errors.Join(err, server.Shutdown(stopping))
 }
 
-// newHandler returns the pages behind the gate. It waits until pools and claims have been read once, or until ctx ends.
+// newHandler returns the pages behind the gate. It waits until pools and claims have been
+// read once, or until ctx ends.
 func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler, error) {
 	warn := func(format string, values ...any) {
 		o.Log.Info("Reading the cluster", "warning", fmt.Sprintf(format, values...))
@@ -122,7 +127,8 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 	return newGate(pages, kube, o.Log)
 }
 
-// viewOf returns a function that returns the view of the reader of a request. The view contains the names of the objects that the reader may list.
+// viewOf returns a function that returns the view of the reader of a request. The view
+// contains the names of the objects that the reader may list.
 func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 	return func(ctx context.Context) (console.View, error) {
 		r := readerOf(ctx)
@@ -132,7 +138,8 @@ func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 	}
 }
 
-// eventsOf returns a function that returns the events about a pool that the reader of a request may list.
+// eventsOf returns a function that returns the events about a pool that the reader of a
+// request may list.
 func eventsOf(feed *cluster.EventFeed) func(context.Context, *inventory.Pool) ([]inventory.Event, string) {
 	return func(ctx context.Context, p *inventory.Pool) ([]inventory.Event, string) {
 		return feed.Events(readerOf(ctx).scope, p)

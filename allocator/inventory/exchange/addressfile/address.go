@@ -11,15 +11,17 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// hostBitsError is the error for an address with a prefix length where a network is expected.
+// hostBitsError is the error for an address with a prefix length where a network is
+// expected.
 type hostBitsError struct{ netip.Prefix }
 
 func (e *hostBitsError) Error() string {
 	return fmt.Sprintf("%q has bits set after the prefix: write %s for the network, %s for the address", e.Prefix, e.Masked(), e.Addr())
 }
 
-// parseRanges parses addresses, ranges and networks. singles reports whether the cell contains only single addresses. The error for 10.40.1.5/24 asks for the
-// address or the network, because the text can mean each of the two.
+// parseRanges parses addresses, ranges and networks. singles reports whether the cell
+// contains only single addresses. The error for 10.40.1.5/24 asks for the address or the
+// network, because the text can mean each of the two.
 func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error) {
 	singles = true
 	for _, text := range splitList(cell) {
@@ -43,8 +45,8 @@ func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error
 	return ranges, singles, nil
 }
 
-// parseBetween parses ranges in the notations of other tools: with prefix lengths (10.40.1.5/24-10.40.1.9/24), and with the last number of an IPv4 address
-// (10.40.1.5-9).
+// parseBetween parses ranges in the notations of other tools: with prefix lengths
+// (10.40.1.5/24-10.40.1.9/24), and with the last number of an IPv4 address (10.40.1.5-9).
 func parseBetween(text string) (r allocator.Range, ok bool) {
 	from, to, ok := strings.Cut(text, "-")
 	if !ok {
@@ -69,7 +71,8 @@ func parseBetween(text string) (r allocator.Range, ok bool) {
 	return r, err == nil
 }
 
-// parseReverse parses the name of a PTR record: 5.1.40.10.in-addr.arpa, or 32 hexadecimal digits with the suffix ip6.arpa.
+// parseReverse parses the name of a PTR record: 5.1.40.10.in-addr.arpa, or 32 hexadecimal
+// digits with the suffix ip6.arpa.
 func parseReverse(name string) (a netip.Addr, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if labels, ok := strings.CutSuffix(name, ".in-addr.arpa"); ok {
@@ -109,8 +112,9 @@ func newAddressError(text string) error {
 	return fmt.Errorf("%q is not an IP address", Shorten(text))
 }
 
-// parseAddresses parses single addresses, and ranges of them. edge is "network" or "broadcast" if an address has a prefix length and is the first or the last address of its
-// network: no machine can use the address.
+// parseAddresses parses single addresses, and ranges of them. edge is "network" or
+// "broadcast" if an address has a prefix length and is the first or the last address of
+// its network: no machine can use the address.
 func parseAddresses(cell string) (ranges []allocator.Range, edge string, err error) {
 	for _, text := range splitList(cell) {
 		if between, ok := parseBetween(text); ok {

@@ -16,7 +16,8 @@ const (
 	asCSV  = `: save or export the addresses as CSV in UTF-8 (in Excel: File, Save As, "CSV UTF-8 (Comma delimited)") and import that file`
 )
 
-// Read returns an error for a file or a row that it cannot read. The error names the row, the column, the value and the remedy.
+// Read returns an error for a file or a row that it cannot read. The error names the row,
+// the column, the value and the remedy.
 func TestRead_Faults(t *testing.T) {
 	cases := map[string]struct{ text, format, want string }{
 		"no address":           {"range,tenant\n10.0.0.300,a/b\n", "", `row 2, column "range": "10.0.0.300" is not an IP address`},
@@ -126,7 +127,8 @@ func describe(f *addressfile.File) (lines []string) {
 	return lines
 }
 
-// Read reads the line ends, comments, notations of addresses and marks of spreadsheets that files of people have.
+// Read reads the line ends, comments, notations of addresses and marks of spreadsheets
+// that files of people have.
 func TestRead_Notations(t *testing.T) {
 	two := []string{"2 [10.0.0.1] joinable | a/b", "3 [10.0.0.2] joinable | c/d"}
 	cases := map[string]struct {
@@ -215,7 +217,8 @@ func utf16Text(order binary.AppendByteOrder, text string) string {
 	return string(out)
 }
 
-// A tenant map is read as it was written, also after Excel has saved it, and cells are no formulas.
+// A tenant map is read as it was written, also after Excel has saved it, and cells are no
+// formulas.
 func TestTenantMap(t *testing.T) {
 	pairs := []addressfile.TenantPair{{Tenant: "", Name: "team/rest"}, {Tenant: "=cmd|'/c calc'!A1", Name: "NAMESPACE/x"}, {Tenant: "Acme, Corp", Name: "team/acme"}, {Tenant: "Zürich", Name: ""}}
 	var out strings.Builder

@@ -41,7 +41,8 @@ func (e Entry) cells() []string {
 	return []string{string(e.Kind), e.Name, e.Ranges, e.Tenant, e.Type, e.Team, e.Mode, e.Ports, e.Description}
 }
 
-// WriteCSV writes entries as a CSV file for Read. Cells are guarded (safetext.GuardCell); Read returns their values.
+// WriteCSV writes entries as a CSV file for Read. Cells are guarded (safetext.GuardCell);
+// Read returns their values.
 func WriteCSV(w io.Writer, entries []Entry) error {
 	out := safetext.NewCSVWriter(w)
 	if err := out.Write(entryColumns); err != nil {
@@ -65,8 +66,9 @@ func WriteYAML(w io.Writer, entries []Entry) error {
 	return err
 }
 
-// CleanText returns a description for an Entry: line breaks become \n, because a CSV file does not keep \r\n, NUL characters are replaced, because Read denies
-// them, and a description of more than MaxCell bytes is cut, because Read denies longer cells.
+// CleanText returns a description for an Entry: line breaks become \n, because a CSV file
+// does not keep \r\n, NUL characters are replaced, because Read denies them, and a
+// description of more than MaxCell bytes is cut, because Read denies longer cells.
 func CleanText(text string) string {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(text)
 	if len(text) >= MaxCell { // with room for the prefix of safetext.GuardCell

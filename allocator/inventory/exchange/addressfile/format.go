@@ -45,20 +45,23 @@ var FieldNames = []string{
 	FieldStatus, FieldRole, FieldGateway, FieldDescription, FieldIgnore,
 }
 
-// format describes the columns of a table. The headings in needs and fields are normalized (see normalize).
+// format describes the columns of a table. The headings in needs and fields are
+// normalized (see normalize).
 type format struct {
 	title  string     // name in messages
 	option string     // value of Mapping.Format
 	needs  [][]string // a table has this format if it has at least one heading of each list
 	fields map[string]string
-	// prefixed demands an address with the prefix length of its network, such as 10.40.1.5/24, in a column with FieldAddress: the headings are too common.
+	// prefixed demands an address with the prefix length of its network, such as
+	// 10.40.1.5/24, in a column with FieldAddress: the headings are too common.
 	prefixed bool
 }
 
 // exportTitle is the title of the format whose cells are guarded (safetext.GuardCell).
 const exportTitle = "csv of kubectl ipam export"
 
-// netBoxAddresses are the columns of addresses in NetBox. Related objects have the name of the field, or the name and a field of the object: vrf, vrf.name, vrf.id.
+// netBoxAddresses are the columns of addresses in NetBox. Related objects have the name
+// of the field, or the name and a field of the object: vrf, vrf.name, vrf.id.
 var netBoxAddresses = map[string]string{
 	"address": FieldAddress, "ipaddress": FieldAddress, "vrf": FieldDomain, "vrfname": FieldDomain, "vrfrd": FieldDomain, "vrfid": FieldDomain,
 	"tenant": FieldTenant, "tenantname": FieldTenant, "tenantslug": FieldTenant, "tenantid": FieldTenant, "status": FieldStatus, "role": FieldRole,
@@ -121,7 +124,8 @@ var formats = []format{
 	}},
 }
 
-// normalize returns the letters and digits of a heading in lower case: "ip_address*" and "IP Address" are equal after normalize.
+// normalize returns the letters and digits of a heading in lower case: "ip_address*" and
+// "IP Address" are equal after normalize.
 func normalize(heading string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
@@ -143,10 +147,12 @@ func (c *column) hasAddresses() bool {
 	return slices.Contains([]string{FieldRanges, FieldAddress, FieldNetwork, FieldFirst, FieldLast}, c.field)
 }
 
-// networkHeadings are headings of columns that have the addresses of a row only if no other column has them. Otherwise they describe the addresses.
+// networkHeadings are headings of columns that have the addresses of a row only if no
+// other column has them. Otherwise they describe the addresses.
 var networkHeadings = []string{"cidr", "network", "prefix"}
 
-// columnsOf returns the columns of a table. A heading has the field of the mapping, else the field of the format.
+// columnsOf returns the columns of a table. A heading has the field of the mapping, else
+// the field of the format.
 func columnsOf(header line, fields map[string]string, mapped map[string]string) []column {
 	columns := make([]column, len(header.cells))
 	for n, heading := range header.cells {
@@ -196,7 +202,8 @@ func hasAddresses(columns []column) bool {
 	return has(FieldRanges) || has(FieldAddress) || has(FieldNetwork) || has(FieldFirst) && has(FieldLast)
 }
 
-// detect returns the format and the columns of a table, derived from the header, which is the first line.
+// detect returns the format and the columns of a table, derived from the header, which is
+// the first line.
 func detect(lines []line, option string, mapped map[string]string) (format, []column, error) {
 	header, headings := lines[0], map[string]bool{}
 	for _, heading := range header.cells {
@@ -218,7 +225,8 @@ func detect(lines []line, option string, mapped map[string]string) (format, []co
 	return format{}, nil, newFormatFault(header, option)
 }
 
-// hasPrefixes reports whether a column of addresses has one with the prefix length of its network that is not the network: 10.40.1.5/24.
+// hasPrefixes reports whether a column of addresses has one with the prefix length of its
+// network that is not the network: 10.40.1.5/24.
 func hasPrefixes(lines []line, columns []column) bool {
 	for n, c := range columns {
 		if c.field == FieldAddress && slices.ContainsFunc(lines, func(l line) bool {
@@ -234,7 +242,8 @@ func hasPrefixes(lines []line, columns []column) bool {
 	return false
 }
 
-// checkHeader returns a fault if a cell of the header is an address, a range or a network: then the file has no header, and the first row of data would be lost.
+// checkHeader returns a fault if a cell of the header is an address, a range or a
+// network: then the file has no header, and the first row of data would be lost.
 func checkHeader(header line, separator rune) error {
 	if lost := findLostRow(header, nil); lost != nil {
 		return *lost
@@ -263,7 +272,8 @@ func checkHeader(header line, separator rune) error {
 	return nil
 }
 
-// isNetworkAddress reports whether a cell is an address with a prefix length, such as 10.40.1.5/24.
+// isNetworkAddress reports whether a cell is an address with a prefix length, such as
+// 10.40.1.5/24.
 func isNetworkAddress(cell string) bool {
 	_, err := netip.ParsePrefix(strings.TrimSpace(cell))
 	return err == nil
@@ -301,13 +311,15 @@ func suggestMapping(header line) string {
 	return " with --map COLUMN=FIELD"
 }
 
-// isNameable reports whether a message can contain a heading in a form that Mapping.Columns accepts for the heading.
+// isNameable reports whether a message can contain a heading in a form that
+// Mapping.Columns accepts for the heading.
 func isNameable(heading string) bool {
 	text := normalize(heading)
 	return text != "" && text == normalize(Shorten(heading))
 }
 
-// QuoteShell returns a text as one argument for a POSIX shell, in double quotes unless the text contains a character with a meaning in double quotes.
+// QuoteShell returns a text as one argument for a POSIX shell, in double quotes unless
+// the text contains a character with a meaning in double quotes.
 func QuoteShell(text string) string {
 	if strings.ContainsAny(text, "\"$`\\!") {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -315,7 +327,8 @@ func QuoteShell(text string) string {
 	return `"` + text + `"`
 }
 
-// Shorten returns a text of a file for a message: without line breaks, and at most 60 characters.
+// Shorten returns a text of a file for a message: without line breaks, and at most 60
+// characters.
 func Shorten(text string) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > 60 {

@@ -55,8 +55,9 @@ func newInfobloxTable(object string, header line, mapped map[string]string) info
 	return infobloxTable{object, known, columnsOf(header, fields, mapped)}
 }
 
-// read reads a row. A row of an object without a column of addresses is left out if one of its cells is an address: the address may be in use. Otherwise it has
-// no addresses in use: an alias, a zone, a network.
+// read reads a row. A row of an object without a column of addresses is left out if one
+// of its cells is an address: the address may be in use. Otherwise it has no addresses in
+// use: an alias, a zone, a network.
 func (t infobloxTable) read(l line) (r Record, faults Faults) {
 	if t.known.networks && !hasAddresses(t.columns) {
 		return Record{Row: l.row, NotInUse: notInUseNetworks}, nil

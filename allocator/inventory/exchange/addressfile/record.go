@@ -56,7 +56,8 @@ type Record struct {
 	Description string
 	Reserved    bool   // the addresses are not for tenants: reserved, a gateway, or Edge
 	Edge        string // "network" or "broadcast" if the row has the network or broadcast address of a network
-	// Mention marks a row that shows that addresses are in use, and not for what: a DNS record or a lease. Another row with the addresses has precedence.
+	// Mention marks a row that shows that addresses are in use, and not for what: a DNS
+	// record or a lease. Another row with the addresses has precedence.
 	Mention  bool
 	NotInUse string // why the row has no addresses in use: it describes a network, or the addresses are free; "" for other rows
 	LeftOut  string // why the row is not imported although it can have addresses in use; "" for other rows
@@ -73,9 +74,11 @@ type File struct {
 	Format  string // title of the format, for messages
 	Unit    string // unit of Record.Row: "row", or "item" for a YAML file
 	Records []Record
-	// Ignored lists the headings of columns that have content and no meaning: neither the format nor the Mapping gives the column a field.
+	// Ignored lists the headings of columns that have content and no meaning: neither the
+	// format nor the Mapping gives the column a field.
 	Ignored []string
-	// Example is an element of Ignored for an example of Mapping.Columns; "" if no element fits a message.
+	// Example is an element of Ignored for an example of Mapping.Columns; "" if no
+	// element fits a message.
 	Example string
 }
 
@@ -117,7 +120,8 @@ func Read(r io.Reader, m Mapping) (*File, error) {
 	return readTable(lines, m, mapped)
 }
 
-// yamlStart matches the start of a YAML document of kubectl ipam export, with comments before it.
+// yamlStart matches the start of a YAML document of kubectl ipam export, with comments
+// before it.
 var yamlStart = regexp.MustCompile(`^(\s*(#.*|---.*)?\n)*apiVersion:`)
 
 // readTable reads a file with one header.
@@ -158,7 +162,8 @@ func readTable(lines []line, m Mapping, mapped map[string]string) (*File, error)
 	return file, nil
 }
 
-// noteIgnored adds the columns without meaning that have content in a row to file.Ignored.
+// noteIgnored adds the columns without meaning that have content in a row to
+// file.Ignored.
 func (f *File) noteIgnored(l line, columns []column) {
 	for n, cell := range l.cells[:min(len(l.cells), len(columns))] {
 		c := &columns[n]
@@ -179,10 +184,12 @@ func (f *File) noteIgnored(l line, columns []column) {
 	}
 }
 
-// infobloxHeader is the prefix of the first cell of a header in an Infoblox file. The object of the table follows the prefix.
+// infobloxHeader is the prefix of the first cell of a header in an Infoblox file. The
+// object of the table follows the prefix.
 const infobloxHeader = "header-"
 
-// readInfoblox reads a file with a header for each kind of object. The first cell of each row is the object.
+// readInfoblox reads a file with a header for each kind of object. The first cell of each
+// row is the object.
 func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
 	file, faults, tables := &File{Format: "Infoblox", Unit: "row"}, Faults(nil), map[string]infobloxTable{}
 	for _, l := range lines {
@@ -213,7 +220,8 @@ func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
 	return file, nil
 }
 
-// notInUseNetworks is the reason in Record.NotInUse for rows that describe a network, but no addresses in use.
+// notInUseNetworks is the reason in Record.NotInUse for rows that describe a network, but
+// no addresses in use.
 const notInUseNetworks = "networks"
 
 // readYAML reads a Document.
@@ -386,8 +394,9 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 	return r, nil
 }
 
-// reservedStatuses and freeStatuses list normalized values of FieldStatus. Other values mean that the addresses are in use, also those that sound as if they
-// were not, such as "inactive" and "deprecated": an address is free only if the file says so.
+// reservedStatuses and freeStatuses list normalized values of FieldStatus. Other values
+// mean that the addresses are in use, also those that sound as if they were not, such as
+// "inactive" and "deprecated": an address is free only if the file says so.
 var (
 	reservedStatuses = []string{"reserved", "reserviert", "réservé", "reservado", "riservato"}
 	freeStatuses     = []string{
@@ -403,10 +412,12 @@ func isTrue(cell string) bool {
 	return slices.Contains([]string{"1", "true", "yes", "y"}, strings.ToLower(cell))
 }
 
-// dash matches the dashes of a range, also those that word processors write, with blanks around them.
+// dash matches the dashes of a range, also those that word processors write, with blanks
+// around them.
 var dash = regexp.MustCompile(`[\s\x{a0}]*[-\x{2010}-\x{2015}\x{2212}][\s\x{a0}]*`)
 
-// splitList splits a cell at blanks, line breaks, commas and semicolons. Blanks around dashes are removed first, and an apostrophe, with which Excel marks a text.
+// splitList splits a cell at blanks, line breaks, commas and semicolons. Blanks around
+// dashes are removed first, and an apostrophe, with which Excel marks a text.
 func splitList(cell string) []string {
 	return strings.FieldsFunc(dash.ReplaceAllString(strings.TrimPrefix(cell, "'"), "-"), isListSeparator)
 }
@@ -415,5 +426,6 @@ func isListSeparator(r rune) bool {
 	return r == ',' || r == ';' || unicode.IsSpace(r) || isInvisible(r)
 }
 
-// paddedAddress matches an IPv4 address whose numbers have leading zeros, as some tools write addresses for sorting.
+// paddedAddress matches an IPv4 address whose numbers have leading zeros, as some tools
+// write addresses for sorting.
 var paddedAddress = regexp.MustCompile(`^\d{1,3}(\.\d{1,3}){3}$`)

@@ -25,7 +25,8 @@ type line struct {
 	cells []string
 }
 
-// readLines splits a file into rows. Left out are empty rows, comments, and the lines that Excel (sep=;) and PowerShell (#TYPE) write before the header.
+// readLines splits a file into rows. Left out are empty rows, comments, and the lines
+// that Excel (sep=;) and PowerShell (#TYPE) write before the header.
 func readLines(data []byte) ([]line, error) {
 	separator := findSeparator(data)
 	r := csv.NewReader(bytes.NewReader(unwrapFormulas(blankComments(data, separator), separator)))
@@ -64,8 +65,8 @@ func readLines(data []byte) ([]line, error) {
 	}
 }
 
-// isPreamble reports whether a row before the header is no header: sep=; or a comment with separators. A header may begin with # too, as in "#IP,Name" and
-// "#,IP,Name".
+// isPreamble reports whether a row before the header is no header: sep=; or a comment
+// with separators. A header may begin with # too, as in "#IP,Name" and "#,IP,Name".
 func isPreamble(cells []string) bool {
 	first := strings.TrimSpace(cells[0])
 	if strings.HasPrefix(first, "sep=") || strings.HasPrefix(first, "#TYPE") {
@@ -78,12 +79,14 @@ func isPreamble(cells []string) bool {
 	return err != nil
 }
 
-// isCommentRow reports whether the first cell of a row is a comment and the others are empty. A comment in a cell of another row is text of the row.
+// isCommentRow reports whether the first cell of a row is a comment and the others are
+// empty. A comment in a cell of another row is text of the row.
 func isCommentRow(cells []string) bool {
 	return strings.HasPrefix(strings.TrimSpace(cells[0]), "#") && strings.TrimSpace(strings.Join(cells[1:], "")) == ""
 }
 
-// blankComments replaces each line that is a comment, without separators and outside quoted cells, by an empty line: quotation marks in a comment have no meaning.
+// blankComments replaces each line that is a comment, without separators and outside
+// quoted cells, by an empty line: quotation marks in a comment have no meaning.
 func blankComments(data []byte, separator rune) []byte {
 	if !bytes.Contains(data, []byte("#")) {
 		return data
@@ -105,8 +108,9 @@ func blankComments(data []byte, separator rune) []byte {
 	return out.Bytes()
 }
 
-// unwrapFormulas replaces cells such as ="10.1.2.3", with which programs keep Excel from changing a text, by quoted cells. A quoted cell cannot contain such a
-// text, because quotation marks in it are doubled.
+// unwrapFormulas replaces cells such as ="10.1.2.3", with which programs keep Excel from
+// changing a text, by quoted cells. A quoted cell cannot contain such a text, because
+// quotation marks in it are doubled.
 func unwrapFormulas(data []byte, separator rune) []byte {
 	if !bytes.Contains(data, []byte(`="`)) {
 		return data
@@ -126,8 +130,8 @@ func unwrapFormulas(data []byte, separator rune) []byte {
 	return append(out, data[at:]...)
 }
 
-// findSeparator returns the separator of the cells: the separator in a line sep=, else the most frequent of comma, semicolon and tab in the first line that is no
-// comment.
+// findSeparator returns the separator of the cells: the separator in a line sep=, else
+// the most frequent of comma, semicolon and tab in the first line that is no comment.
 func findSeparator(data []byte) rune {
 	best, most := ',', 0
 	for header := range bytes.Lines(data) {
@@ -156,12 +160,14 @@ func findSeparator(data []byte) rune {
 	return best
 }
 
-// trimCell returns a cell without surrounding blanks, invisible characters of web pages included.
+// trimCell returns a cell without surrounding blanks, invisible characters of web pages
+// included.
 func trimCell(cell string) string {
 	return strings.TrimFunc(cell, func(r rune) bool { return unicode.IsSpace(r) || isInvisible(r) })
 }
 
-// isInvisible reports whether a character has no width: zero width space and no-break space, word joiner, marks of direction.
+// isInvisible reports whether a character has no width: zero width space and no-break
+// space, word joiner, marks of direction.
 func isInvisible(r rune) bool {
 	return r == 0x200b || r == 0x2060 || r == 0xfeff || r == 0x200e || r == 0x200f
 }

@@ -8,7 +8,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 )
 
-// TenantPair is a row of a tenant map: a tenant of a file, and the tenant of the cluster that it is.
+// TenantPair is a row of a tenant map: a tenant of a file, and the tenant of the cluster
+// that it is.
 type TenantPair struct {
 	Tenant string // "" for rows without a tenant
 	Name   string // namespace/name
@@ -19,7 +20,8 @@ const Placeholder = "NAMESPACE"
 
 var tenantColumns = []string{"tenant", "namespace/name"}
 
-// ReadTenantMap reads a tenant map: a CSV file with the columns of WriteTenantMap, also as Excel saves it.
+// ReadTenantMap reads a tenant map: a CSV file with the columns of WriteTenantMap, also
+// as Excel saves it.
 func ReadTenantMap(r io.Reader) (pairs []TenantPair, err error) {
 	data, err := readText(r, false)
 	if err != nil {
@@ -48,7 +50,8 @@ func ReadTenantMap(r io.Reader) (pairs []TenantPair, err error) {
 	return pairs, nil
 }
 
-// WriteTenantMap writes a tenant map for ReadTenantMap. Cells are guarded, because authors of other tools' objects chose the names.
+// WriteTenantMap writes a tenant map for ReadTenantMap. Cells are guarded, because
+// authors of other tools' objects chose the names.
 func WriteTenantMap(w io.Writer, pairs []TenantPair) error {
 	rows := [][]string{tenantColumns}
 	for _, p := range pairs {
@@ -64,7 +67,8 @@ var latin = strings.NewReplacer(
 	"ß", "ss", "ť", "t", "ù", "u", "ú", "u", "û", "u", "ü", "u", "ů", "u", "ý", "y", "ÿ", "y", "ž", "z", "ź", "z", "ż", "z", "æ", "ae", "œ", "oe",
 )
 
-// Slug returns a text as the name of an object: "Acme Corp." becomes acme-corp. The result is "" for a text without Latin letters and digits.
+// Slug returns a text as the name of an object: "Acme Corp." becomes acme-corp. The
+// result is "" for a text without Latin letters and digits.
 func Slug(text string) string {
 	words := strings.FieldsFunc(latin.Replace(strings.ToLower(text)), func(r rune) bool { return r == ' ' || r == '-' || r == '_' || r == '.' || r == '/' || r == '\t' })
 	for n, word := range words {

@@ -13,7 +13,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// readText reads a file of at most MaxBytes and returns the file as UTF-8 without byte order mark, with \n as line ends. JSON is YAML too.
+// readText reads a file of at most MaxBytes and returns the file as UTF-8 without byte
+// order mark, with \n as line ends. JSON is YAML too.
 func readText(r io.Reader, isYAML bool) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
@@ -45,7 +46,8 @@ func readText(r io.Reader, isYAML bool) ([]byte, error) {
 	return nil, Fault{Row: row, Text: `is not UTF-8: save the file as UTF-8, in Excel as "CSV UTF-8 (Comma delimited)"`}
 }
 
-// fileTypes lists files that are no text by their first bytes. A part, if any, is in the first 4 KiB.
+// fileTypes lists files that are no text by their first bytes. A part, if any, is in the
+// first 4 KiB.
 var fileTypes = []struct{ start, part, what string }{
 	{"PK\x03\x04", "mimetypeapplication/vnd.oasis.opendocument", "an OpenDocument spreadsheet (.ods)"},
 	{"PK\x03\x04", "[Content_Types].xml", "an Excel workbook (.xlsx)"},
@@ -77,8 +79,9 @@ func checkFileType(data []byte, isYAML bool) error {
 	return nil
 }
 
-// utf16Order returns the byte order of UTF-16 text and the length of its byte order mark; nil for other text. Text without a mark is UTF-16 if at least half of
-// its characters are ASCII: every second byte is then zero, and none of the others.
+// utf16Order returns the byte order of UTF-16 text and the length of its byte order mark;
+// nil for other text. Text without a mark is UTF-16 if at least half of its characters
+// are ASCII: every second byte is then zero, and none of the others.
 func utf16Order(data []byte) (order binary.ByteOrder, mark int) {
 	switch {
 	case bytes.HasPrefix(data, []byte("\xff\xfe")):
@@ -101,7 +104,8 @@ func utf16Order(data []byte) (order binary.ByteOrder, mark int) {
 	return nil, 0
 }
 
-// decodeUTF16 returns UTF-16 text, as Windows writes it, as UTF-8. An odd last byte is dropped.
+// decodeUTF16 returns UTF-16 text, as Windows writes it, as UTF-8. An odd last byte is
+// dropped.
 func decodeUTF16(data []byte, order binary.ByteOrder) []byte {
 	units := make([]uint16, len(data)/2)
 	for n := range units {
@@ -110,11 +114,13 @@ func decodeUTF16(data []byte, order binary.ByteOrder) []byte {
 	return bytes.TrimPrefix([]byte(string(utf16.Decode(units))), []byte("\ufeff"))
 }
 
-// lineEnds are characters with which some programs end lines, although CSV does not: vertical tab, form feed, record separator, next line, and the separators of
-// lines and paragraphs of Unicode.
+// lineEnds are characters with which some programs end lines, although CSV does not:
+// vertical tab, form feed, record separator, next line, and the separators of lines and
+// paragraphs of Unicode.
 const lineEnds = "\v\f\x1e\u0085\u2028\u2029"
 
-// unifyLineEnds replaces CRLF and CR, the line end of Excel for Mac, by LF. In a file that is one line otherwise, each of lineEnds is a line end.
+// unifyLineEnds replaces CRLF and CR, the line end of Excel for Mac, by LF. In a file
+// that is one line otherwise, each of lineEnds is a line end.
 func unifyLineEnds(data []byte) []byte {
 	data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
 	if !bytes.Contains(bytes.TrimSpace(data), []byte("\n")) && bytes.ContainsAny(data, lineEnds) {
@@ -128,8 +134,9 @@ func unifyLineEnds(data []byte) []byte {
 // errNoRows is the error for a file with a header alone.
 var errNoRows = errors.New("the file has a header and no rows: export it again with its rows, or save it with LF or CRLF as line ends")
 
-// findLostRow returns a fault if a cell contains one of lineEnds and an address follows, where no column has addresses: the program that wrote the file ended a
-// row there, and the address would be lost. columns is nil for a header.
+// findLostRow returns a fault if a cell contains one of lineEnds and an address follows,
+// where no column has addresses: the program that wrote the file ended a row there, and
+// the address would be lost. columns is nil for a header.
 func findLostRow(l line, columns []column) *Fault {
 	ended := ""
 	for n, cell := range l.cells {
