@@ -146,7 +146,7 @@ controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails,
 
 .PHONY: test
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server, PACKAGES (one for each processor) at once
-	$(GO) test ./allocator/... # all rounds of the model and of the oracle, of which the race detector gets a part
+	$(GO) test ./allocator/... ./cmd/kubectl-ipam/... # all rounds of the model and of the oracle, of which the race detector gets a part
 	$(MAKE) test-packages
 	$(MAKE) test-modules
 

@@ -1,6 +1,9 @@
 package allocator
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // span is the addresses from first to last, both included, never reversed and of one
 // family.
@@ -32,6 +35,15 @@ func (sp span) compare(o span) int {
 // merged.
 func Union(ranges []Range) []Range {
 	return asRanges(unionOf(ranges))
+}
+
+// CoversIn reports whether one of several ranges, in address order, covers r.
+func CoversIn(ranges []Range, r Range) bool {
+	n, found := slices.BinarySearchFunc(ranges, r.First, func(w Range, a netip.Addr) int { return w.First.Compare(a) })
+	if !found {
+		n--
+	}
+	return n >= 0 && ranges[n].Covers(r)
 }
 
 // Subtract returns the addresses of from that are in no range of what, sorted and merged.

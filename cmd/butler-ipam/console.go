@@ -9,7 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
-	"butlerlabs.dev/ipam/allocator/inventory/console/server"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/console/server"
 )
 
 // consoleCommand is the first argument with which the process runs the console instead of

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
-	"butlerlabs.dev/ipam/allocator/inventory/health"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/health"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
 func (a *app) newCheck() *cobra.Command {

@@ -12,9 +12,9 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/yaml"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/health"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/health"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // The README has exactly one row, with a remedy, for each defect.

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/health"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/health"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // maxOfKind bounds the findings of a kind in the table format: hundreds of claims may

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/exporter"
 )
 
 func (a *app) newExport() *cobra.Command {
@@ -28,7 +28,7 @@ func (a *app) export(ctx context.Context, pool string) error {
 	if err != nil {
 		return err
 	}
-	entries, leftOut := exchange.Export(i, p)
+	entries, leftOut := exporter.Export(i, p)
 	for _, reason := range leftOut {
 		a.warn("left out: %s", reason)
 	}

@@ -12,11 +12,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 	tenantplan "butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
 

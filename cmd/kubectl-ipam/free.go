@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // rangeItem is a range in the output.

@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
-	"butlerlabs.dev/ipam/allocator/inventory/health"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/health"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 // evil is a text that a terminal obeys: it sets the title, changes the colour, writes
@@ -49,9 +49,9 @@ func TestOutput_ControlCharacters(t *testing.T) {
 			{"TENANT", false, func(c report.Claim) string { return c.Tenant }}, {"REASON", false, func(c report.Claim) string { return c.Reason }},
 		},
 	}
-	plan := &exchange.Plan{Pool: &inventory.Pool{Key: butler.NetworkPoolKey("ns", evil)}, Rows: 1, LeftOut: []exchange.LeftOut{{Reason: evil, Rows: []int{2}}}, NotInUse: []exchange.LeftOut{{Reason: evil, Rows: []int{3}}}}
+	plan := &importer.Plan{Pool: &inventory.Pool{Key: butler.NetworkPoolKey("ns", evil)}, Rows: 1, LeftOut: []importer.LeftOut{{Reason: evil, Rows: []int{2}}}, NotInUse: []importer.LeftOut{{Reason: evil, Rows: []int{3}}}}
 	withConflict := *plan
-	withConflict.Conflicts = []exchange.Conflict{{Kind: exchange.ConflictOwned, Rows: []int{2}, Text: evil}}
+	withConflict.Conflicts = []importer.Conflict{{Kind: importer.ConflictOwned, Rows: []int{2}, Text: evil}}
 	file := &addressfile.File{Format: "csv", Unit: "row", Ignored: []string{evil}, Example: addressfile.Shorten(evil)}
 	for what, c := range map[string]struct {
 		lines int

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
 )
 
 // importKinds maps the values of --as to kinds.
@@ -95,7 +95,7 @@ func (a *app) importFile(ctx context.Context, path string, f importFlags) error 
 	if !slices.Contains(tenantNames, f.tenantNames) {
 		return fmt.Errorf("--tenant-names=%s: use %s", f.tenantNames, strings.Join(tenantNames, " or "))
 	}
-	options := exchange.Options{
+	options := importer.Options{
 		Type: butlerv1.IPAllocationType(f.purpose), TenantNamespace: f.tenantNamespace, SlugTenants: f.tenantNames == namesSlug, SkipOutside: f.skipOutside,
 	}
 	if options.As = importKinds[f.as]; options.As == "" && f.as != "" {
@@ -125,7 +125,7 @@ func (a *app) importFile(ctx context.Context, path string, f importFlags) error 
 	if err != nil {
 		return err
 	}
-	plan, err := exchange.NewPlan(i, p, file, options)
+	plan, err := importer.NewPlan(i, p, file, options)
 	if err != nil {
 		return explainTenants(fmt.Errorf("%s: %w", path, err), f.tenantMap, listed)
 	}

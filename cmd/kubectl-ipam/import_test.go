@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
 )
 
 // A POSIX shell passes a text of QuoteShell as one unchanged argument.

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // importItem is the output of import.
@@ -56,7 +56,7 @@ type conflictItem struct {
 	Message string `json:"message"`
 }
 
-func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
+func newImportItem(file *addressfile.File, plan *importer.Plan) importItem {
 	item := importItem{
 		APIVersion: report.APIVersion, Kind: "Import", Pool: report.NewObject(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Ignored: append([]string{}, file.Ignored...), Present: plan.Present, Duplicates: plan.Duplicates,
 		Claims: []importedItem{}, Reservations: []reservationItem{}, LeftOut: []leftOutItem{}, NotInUse: []leftOutItem{}, Conflicts: []conflictItem{},
@@ -103,7 +103,7 @@ func (a *app) warnIgnored(file *addressfile.File) {
 // shownLines bounds the objects, and the parts of a list of rows, in the table format.
 const shownLines = 20
 
-func (a *app) printImport(item importItem, plan *exchange.Plan, f importFlags) error {
+func (a *app) printImport(item importItem, plan *importer.Plan, f importFlags) error {
 	if a.output == "json" || a.output == "yaml" {
 		return a.printDocument(item)
 	}
@@ -148,7 +148,7 @@ func (a *app) printImport(item importItem, plan *exchange.Plan, f importFlags) e
 }
 
 // summarize returns the numbers of planned claims, reservations and unchanged rows.
-func summarize(item importItem, plan *exchange.Plan) (parts []string) {
+func summarize(item importItem, plan *importer.Plan) (parts []string) {
 	counts := plan.Count()
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		part := allocator.Counted(counts[kind], string(kind))

@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
 // fieldManager is the name under which the API server records the fields that import
@@ -40,7 +40,7 @@ const parallelCreates = 8
 //   - the update of the pool is one write: if a webhook denies a reservation, apply has
 //     written nothing
 //   - an IPPool keeps an address for a claim before apply creates the claim
-func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
+func (a *app) apply(ctx context.Context, plan *importer.Plan) error {
 	config, err := a.config()
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
 //   - server-side apply would make the plugin the field manager of the whole list,
 //     although Git or a person may manage the list
 //   - an update would fail after each update of the status
-func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Plan) error {
+func updatePool(ctx context.Context, client *rest.RESTClient, plan *importer.Plan) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -110,7 +110,7 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 // createClaims creates claims and returns the number of created claims. It does not use
 // server-side apply: if an object with the name of a claim exists by now, the create
 // fails and the object stays unchanged.
-func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
+func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []importer.Claim) (created int, err error) {
 	p := newProgress(a.raw.err, time.Now)
 	text := func() string {
 		return fmt.Sprintf("created %d of %s", created, allocator.Counted(len(claims), "claim"))
@@ -173,7 +173,7 @@ func manifestOf(o metav1.Object) map[string]any {
 
 // writeManifests writes the objects of a plan as files. kubectl applies the files of a
 // directory in the order of their names, so the file of the pool is the first.
-func writeManifests(directory string, plan *exchange.Plan) error {
+func writeManifests(directory string, plan *importer.Plan) error {
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err
 	}

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 // namespace returns the namespace of the flags, or of the kubeconfig.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 // version is set by the linker.

@@ -10,7 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
 // inventory.IsNamed accepts every name of a kind that kubectl accepts for the

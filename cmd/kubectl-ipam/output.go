@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 // formats are the values of --output.

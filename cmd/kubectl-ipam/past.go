@@ -15,9 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/historyrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // tenureItem is a period in which a claim owned addresses, in the output.
@@ -140,7 +141,7 @@ func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (historyre
 	if i, err := a.load(ctx); err != nil {
 		a.warn("stored claims that are older than the AllocationHistories are not shown: %v", err)
 	} else {
-		records = append(records, historyrecord.MissingAllocations(i, records)...)
+		records = append(records, missingAllocations(i, records)...)
 	}
 	return historyrecord.NewHistory(records), nil
 }
@@ -183,4 +184,31 @@ func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.Alloca
 			return objects, nil
 		}
 	}
+}
+
+// missingAllocations returns an allocation for each stored claim that is Ready or being
+// deleted and has ranges, if the records lack the allocation because it is older. The
+// time of the allocation is inventory.Claim.Since.
+func missingAllocations(i *inventory.Inventory, records []historyrecord.Record) (missing []historyrecord.Record) {
+	recorded := map[string]bool{}
+	for _, r := range records {
+		recorded[r.UID] = recorded[r.UID] || r.Event == historyrecord.EventAllocated
+	}
+	for _, c := range i.Claims() {
+		if recorded[c.UID] || len(c.Ranges) == 0 || c.State != inventory.ClaimReady && c.State != inventory.ClaimDeleting {
+			continue
+		}
+		r := historyrecord.Record{
+			Event: historyrecord.EventAllocated, Time: c.Since, Kind: inventory.KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: c.Domain, Ranges: c.Ranges,
+			Tenant: c.Tenant, Origin: c.Origin,
+		}
+		if p := i.Pool(c.Pool); p != nil && !c.DomainGranted {
+			r.RoutingDomain = p.Domain
+		}
+		if c.Pool != (inventory.Key{}) {
+			r.Pool = historyrecord.PoolName(c.Pool)
+		}
+		missing = append(missing, r)
+	}
+	return missing
 }

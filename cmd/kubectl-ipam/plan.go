@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 func (a *app) newPlan() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/term"
 
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
 )
 
 // progressInterval is the time between two lines of a progress on a stream that is not a

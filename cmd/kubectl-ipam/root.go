@@ -16,12 +16,12 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 // streams are the streams of the process.

@@ -16,15 +16,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/health"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/health"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // site returns an inventory with pools of equal names, and claims.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
 )
 
 const namesSlug = "slug"
@@ -48,10 +48,10 @@ func readTenantMap(name string, tenants map[string]string) (listed []addressfile
 	return listed, nil
 }
 
-// explainTenants adds the remedy for many tenants to an error of exchange.NewPlan, and
+// explainTenants adds the remedy for many tenants to an error of importer.NewPlan, and
 // adds the tenants that the tenant map with a name lacks to this file.
 func explainTenants(err error, name string, listed []addressfile.TenantPair) error {
-	var unresolved *exchange.TenantError
+	var unresolved *importer.TenantError
 	switch {
 	case !errors.As(err, &unresolved):
 		return err

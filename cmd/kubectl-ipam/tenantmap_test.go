@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"butlerlabs.dev/ipam/allocator/inventory/exchange"
-	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
 )
 
 // A run with unknown tenants writes them to the tenant map, keeps what a person has
@@ -23,7 +23,7 @@ func TestTenantMap_IsWrittenByTheFailingRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return tenants, explainTenants(fmt.Errorf("addresses.csv: %w", &exchange.TenantError{Tenants: unknown, Faults: addressfile.Faults{{Row: 2, Text: "has the tenant"}}}), name, listed)
+		return tenants, explainTenants(fmt.Errorf("addresses.csv: %w", &importer.TenantError{Tenants: unknown, Faults: addressfile.Faults{{Row: 2, Text: "has the tenant"}}}), name, listed)
 	}
 	content := func(change ...string) string {
 		text, err := os.ReadFile(name)
@@ -58,7 +58,7 @@ func TestTenantMap_IsWrittenByTheFailingRun(t *testing.T) {
 	if other := errors.New("another error"); !errors.Is(explainTenants(other, name, nil), other) {
 		t.Error("another error is changed")
 	}
-	many := explainTenants(&exchange.TenantError{Tenants: []string{"a", "b", "c"}}, "", nil)
+	many := explainTenants(&importer.TenantError{Tenants: []string{"a", "b", "c"}}, "", nil)
 	if !strings.Contains(many.Error(), "--tenant-map-file tenants.csv") || !strings.Contains(many.Error(), "--tenant-names slug") {
 		t.Errorf("three tenants: %v", many)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
-	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/state"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
 
 func (a *app) newWho() *cobra.Command {

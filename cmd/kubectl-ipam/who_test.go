@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
 
 // who names the pool of an owner first, with what became of it. Other pools that offer

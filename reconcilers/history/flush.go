@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
+	"butlerlabs.dev/ipam/allocator/historyrecord"
 )
 
 // store adds a record to the records that wait for the next write of objects. Without

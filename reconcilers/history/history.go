@@ -69,8 +69,8 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
-	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
+	"butlerlabs.dev/ipam/allocator/historyrecord"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
@@ -199,7 +199,7 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 // status has no time in the past.
 func (r *Recorder) allocatedAt(o client.Object) time.Time {
 	now := r.now()
-	if since := inventory.AllocatedAt(o); !since.IsZero() && since.Before(now) {
+	if since := kinds.Of(o).Describe(o).AllocatedAt; !since.IsZero() && since.Before(now) {
 		return since
 	}
 	return now

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
+	"butlerlabs.dev/ipam/allocator/historyrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
+	"butlerlabs.dev/ipam/allocator/historyrecord"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/ledger"

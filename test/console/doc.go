@@ -1,4 +1,4 @@
-// Package console tests the pages of allocator/inventory/console in a browser: squares,
+// Package console tests the pages of cmd/kubectl-ipam/console in a browser: squares,
 // links, forms, sizes of windows, dark mode, contrast, names for screen readers, and the
 // messages in the developer console.
 //

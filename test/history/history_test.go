@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
+	"butlerlabs.dev/ipam/allocator/historyrecord"
 	"butlerlabs.dev/ipam/allocator/journal"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"

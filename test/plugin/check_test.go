@@ -32,12 +32,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/health"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )

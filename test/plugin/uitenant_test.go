@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )

@@ -1,0 +1,20 @@
+package metal3
+
+import (
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/allocator/kinds/object"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// DescribeClaim describes an IPClaim for people.
+func DescribeClaim(c *v1alpha1.IPClaim) object.Description {
+	d := object.Description{Purpose: object.PurposeMachine, Reason: ptr.Deref(c.Status.ErrorMessage, ""), Finalizer: v1alpha1.FinalizerIPClaim}
+	if c.Status.Address != nil {
+		d.AddressObject = c.Status.Address.Name
+	}
+	if cluster := c.Labels[LabelClusterName]; cluster != "" {
+		d.Tenant = c.Namespace + "/" + cluster
+	}
+	return d
+}

@@ -1,0 +1,123 @@
+package inventory
+
+import (
+	"errors"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator/kinds"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// Clusters contains the stored Clusters of Cluster API: namespace/name -> Cluster. A nil
+// Clusters means that the Clusters are not known: each may exist.
+type Clusters map[string]metal3.Cluster
+
+// Cluster implements metal3.Clusters.
+func (c Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
+	if c == nil {
+		return metal3.Cluster{}, true
+	}
+	cluster, there := c[namespace+"/"+name]
+	return cluster, there
+}
+
+// SetClusters sets the stored Clusters of Cluster API. Without SetClusters, the Clusters
+// are not known.
+func (i *Inventory) SetClusters(stored Clusters) { i.clusters = stored }
+
+// NamesCluster reports whether a pool names a Cluster, or a claim that may wait for it:
+// the note of the pool and the reason of the claim depend on the Clusters.
+func (i *Inventory) NamesCluster() bool {
+	for _, p := range i.pools {
+		if checkPool(p, Clusters{}) != nil && checkPool(p, nil) == nil {
+			return true
+		}
+	}
+	for _, c := range i.claims {
+		if mayWait(c) && i.checkWait(c, Clusters{}) != nil && i.checkWait(c, nil) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// mayWait reports whether a pause keeps a claim from becoming Ready: a claim without a
+// range, or an IPClaim or IPAddressClaim with one, whose address object is created later.
+// A paused pool does not keep an IPAllocation with a range from becoming Ready.
+func mayWait(c *Claim) bool {
+	return c.State == ClaimPending || c.State == ClaimNotReady && kinds.ForResource(c.Key.Resource).AddressObjects != ""
+}
+
+// WaitOf returns why the manager does not serve a claim now: the claim, its pool or a
+// Cluster of both is paused, or the Cluster does not exist; nil without such a reason.
+func (i *Inventory) WaitOf(c *Claim) *metal3.WaitError {
+	var wait *metal3.WaitError
+	if mayWait(c) && errors.As(i.checkWait(c, i.clusters), &wait) {
+		return wait
+	}
+	return nil
+}
+
+// NoteOfPause returns a note about a pool whose claims wait, whatever room it has; "" for
+// another pool. The status of an IPPool has no such note.
+func (i *Inventory) NoteOfPause(p *Pool) string {
+	var wait *metal3.WaitError
+	switch {
+	case !errors.As(checkPool(p, i.clusters), &wait):
+		return ""
+	case metal3.IsPaused(p.Object):
+		return "paused"
+	}
+	return wait.Reason
+}
+
+// LacksCluster reports whether the Cluster that a claim names is known to be missing.
+func (i *Inventory) LacksCluster(c *Claim) bool {
+	_, there := i.clusters[c.Tenant]
+	return c.Purpose == PurposeMachine && c.Tenant != "" && i.clusters != nil && !there
+}
+
+// checkWait returns an error while the manager does not reconcile a claim, by the rules
+// of the manager.
+func (i *Inventory) checkWait(c *Claim, clusters Clusters) error {
+	var err error
+	switch o := c.object.(type) {
+	case *metal3v1.IPClaim:
+		err = metal3.CheckWait(o, KindOf(c.Key), "", clusters)
+	case *ipamv1.IPAddressClaim:
+		err = clusterapi.CheckWait(o, clusters)
+	}
+	p := i.pools[c.Pool]
+	if err != nil || p == nil {
+		return err
+	}
+	return checkPool(p, clusters)
+}
+
+// checkPool returns an error while the manager does not reconcile the claims of a pool.
+func checkPool(p *Pool, clusters Clusters) error {
+	switch o := p.Object.(type) {
+	case *metal3v1.IPPool:
+		return metal3.CheckPoolWait(o, clusters)
+	case *butlerv1.NetworkPool:
+		return clusterapi.CheckNetworkPoolWait(o)
+	}
+	return nil
+}
+
+// ReasonOf returns why a claim is not Ready: it waits for a pool that does not exist, or
+// waits as WaitOf describes, or the reason in its status. An IPClaim that waits has no
+// reason in its status. The result is "" for a Ready claim, and if no reason is known.
+func (i *Inventory) ReasonOf(c *Claim) string {
+	if c.Reason == "" && i.LacksPool(c) {
+		return WaitsFor(c.Pool)
+	}
+	if wait := i.WaitOf(c); wait != nil {
+		return wait.Error()
+	}
+	return c.Reason
+}
