@@ -131,10 +131,9 @@ func (b *bench) newCollection(ctx context.Context, of subject) (*collection, err
 	case inClusterClaim:
 		c.pool = inClusterPool(c.namespace, cidr)
 	case ipClaim, addressClaim, metal3Claim:
-		subnet := metal3v1.Subnet(cidr)
 		c.pool = &metal3v1.IPPool{
 			ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace},
-			Spec:       metal3v1.IPPoolSpec{NamePrefix: c.namespace, Pools: []metal3v1.Pool{{Subnet: &subnet}}, Prefix: 16},
+			Spec:       metal3v1.IPPoolSpec{NamePrefix: c.namespace, Pools: []metal3v1.Pool{{Subnet: &cidr}}, Prefix: 16},
 		}
 	default:
 		c.pool = &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}

@@ -38,7 +38,7 @@ func intruderPools(domain string) []client.Object {
 	meta := metav1.ObjectMeta{Namespace: intruderNamespace, Name: "intruders"}
 	networkPool := &butlerv1.NetworkPool{ObjectMeta: meta, Spec: butlerv1.NetworkPoolSpec{CIDR: cidrs["tiny"], RoutingDomain: domain}}
 	ipPool := &metal3v1.IPPool{ObjectMeta: meta, Spec: metal3v1.IPPoolSpec{
-		Pools: []metal3v1.Pool{{Subnet: ptr.To(metal3v1.Subnet(cidrs["tiny"]))}}, Prefix: 26, NamePrefix: "intruder",
+		Pools: []metal3v1.Pool{{Subnet: ptr.To(cidrs["tiny"])}}, Prefix: 26, NamePrefix: "intruder",
 	}}
 	if domain != "" {
 		ipPool.Labels = map[string]string{butlerv1.LabelRoutingDomain: domain}

@@ -78,7 +78,7 @@ func objects() []metav1.Object {
 	inVLAN := map[string]string{butlerv1.LabelRoutingDomain: "vlan40"}
 	edge := &novaedgev1.ProxyIPPool{ObjectMeta: meta("edge"), Spec: novaedgev1.ProxyIPPoolSpec{Addresses: []string{"10.40.1.20/32"}}}
 	vip := &novaedgev1.ProxyVIP{ObjectMeta: meta("vip"), Spec: novaedgev1.ProxyVIPSpec{Address: "10.40.1.20/32", PoolRef: &novaedgev1.PoolReference{Name: "edge"}}}
-	machines := &metal3v1.IPPool{ObjectMeta: meta("machines"), Spec: metal3v1.IPPoolSpec{Pools: []metal3v1.Pool{{Subnet: new(metal3v1.Subnet("10.40.1.16/28"))}}}}
+	machines := &metal3v1.IPPool{ObjectMeta: meta("machines"), Spec: metal3v1.IPPoolSpec{Pools: []metal3v1.Pool{{Subnet: new("10.40.1.16/28")}}}}
 	machine := &metal3v1.IPClaim{ObjectMeta: meta("machine"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "machines"}}}
 	edge.Namespace, vip.Namespace, edge.Labels, machines.Labels, machine.Annotations = "", "", inVLAN, inVLAN, map[string]string{"ipAddress": "10.40.1.21"}
 	all := []metav1.Object{

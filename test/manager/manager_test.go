@@ -209,12 +209,12 @@ func TestMetrics(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	ns, k := suite.CreateNamespace(t, c), suite.Kinds[0]
 	other := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool"}, Spec: metal3v1.IPPoolSpec{
-		Prefix: 24, NamePrefix: "pool", Pools: []metal3v1.Pool{{Subnet: ptr.To(metal3v1.Subnet("10.61.0.0/24"))}},
+		Prefix: 24, NamePrefix: "pool", Pools: []metal3v1.Pool{{Subnet: ptr.To("10.61.0.0/24")}},
 	}}
 	frozen := other.DeepCopy() // the manager writes no status of a paused pool
 	frozen.Name, frozen.Spec.NamePrefix = "frozen", "frozen"
 	frozen.Annotations = map[string]string{"cluster.x-k8s.io/paused": "true"}
-	frozen.Spec.Pools = []metal3v1.Pool{{Subnet: ptr.To(metal3v1.Subnet("10.62.0.0/24"))}}
+	frozen.Spec.Pools = []metal3v1.Pool{{Subnet: ptr.To("10.62.0.0/24")}}
 	suite.Create(t, c, k.Pool(ns, "10.0.0.1", "10.0.0.9"), k.Claim(ns, "one", ""), other, frozen)
 	frozen.Status.Indexes = map[string]metal3v1.IP{}
 	for n := range 4300 { // with names of this length there is no room for one more

@@ -66,7 +66,7 @@ func TestIPPool_EqualNamePrefixes(t *testing.T) {
 func TestIPPool_LargeIPv6(t *testing.T) {
 	t.Parallel()
 	ns := suite.CreateNamespace(t, admin)
-	subnet := v1alpha1.Subnet("2001:db8::/64")
+	subnet := "2001:db8::/64"
 	suite.Create(t, admin, ipPool(ns, "pool", v1alpha1.IPPoolSpec{
 		Pools: []v1alpha1.Pool{{Subnet: &subnet}}, PreAllocations: map[string]v1alpha1.IP{"pinned": "2001:0db8:0:0:ffff:ffff:ffff:fffe"},
 	}))

@@ -126,7 +126,7 @@ func parseEntry(i int, p v1alpha1.Pool) (entry, field.ErrorList) {
 	}
 	e.start, e.end = address("start", p.Start), address("end", p.End)
 	if p.Subnet != nil {
-		network, err := fieldtext.At(nil, string(*p.Subnet)).ParsePrefix()
+		network, err := fieldtext.At(nil, *p.Subnet).ParsePrefix()
 		if err != nil {
 			fault("subnet", err)
 		} else {

@@ -196,11 +196,11 @@ func describeEntry(p v1alpha1.Pool) string {
 	case p.Start != nil && p.End != nil:
 		return string(*p.Start) + "-" + string(*p.End)
 	case p.Start != nil && p.Subnet != nil:
-		return string(*p.Start) + " in " + string(*p.Subnet)
+		return string(*p.Start) + " in " + *p.Subnet
 	case p.Start != nil:
 		return "from " + string(*p.Start)
 	case p.Subnet != nil:
-		return string(*p.Subnet)
+		return *p.Subnet
 	}
 	return "to " + string(*p.End)
 }

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // IPAllocationType is the purpose of an IPAllocation's addresses.
 // +kubebuilder:validation:Enum=nodes;loadbalancer
@@ -68,33 +72,25 @@ type IPAllocationSpec struct {
 type PinnedIPRange struct {
 	// startAddress is the first address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	StartAddress string `json:"startAddress"`
+	StartAddress formats.Address `json:"startAddress"`
 
 	// endAddress is the last address, not lower than startAddress.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	EndAddress string `json:"endAddress"`
+	EndAddress formats.Address `json:"endAddress"`
 }
 
 // LocalObjectReference names an object in the same namespace.
 type LocalObjectReference struct {
 	// name of the object.
 	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	Name string `json:"name"`
+	Name formats.ObjectName `json:"name"`
 }
 
 // NamespacedObjectReference names an object in any namespace.
 type NamespacedObjectReference struct {
 	// name of the object.
 	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	Name string `json:"name"`
+	Name formats.ObjectName `json:"name"`
 
 	// namespace of the object.
 	// +required
@@ -128,21 +124,18 @@ type IPAllocationStatus struct {
 
 	// startAddress is the first address of the range.
 	// +optional
-	// +kubebuilder:validation:MaxLength=39
-	StartAddress string `json:"startAddress,omitempty"`
+	StartAddress formats.RecordedAddress `json:"startAddress,omitempty"`
 
 	// endAddress is the last address of the range.
 	// +optional
-	// +kubebuilder:validation:MaxLength=39
-	EndAddress string `json:"endAddress,omitempty"`
+	EndAddress formats.RecordedAddress `json:"endAddress,omitempty"`
 
 	// addresses lists every address of a range of up to 4,096 addresses. Larger ranges
 	// are not listed, and condition Ready reports the omission.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=65536
-	// +kubebuilder:validation:items:MaxLength=39
-	Addresses []string `json:"addresses,omitempty"`
+	Addresses []formats.RecordedAddress `json:"addresses,omitempty"`
 
 	// allocatedCount is the size of the range, in addresses. It saturates at the largest
 	// int64.

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // The rules do not use containsCIDR: Kubernetes 1.31 evaluates it to false unless both
 // networks have the same first address.
@@ -20,19 +24,13 @@ type NetworkPoolSpec struct {
 	// cidr is the network of the pool, IPv4 or IPv6, without host bits. The network may
 	// grow (the new network contains the old one), but not shrink or move.
 	// +required
-	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
-	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !isCIDR(self) || string(cidr(self).masked()) == self",optionalOldSelf=true,messageExpression="string(cidr(self).masked()) == self.lowerAscii() ? 'must be in lower case: write ' + self.lowerAscii() : string(cidr(self)) == self.lowerAscii() ? 'has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
-	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
-	CIDR string `json:"cidr"`
+	CIDR formats.PoolNetwork `json:"cidr"`
 
 	// gateway is the router of the network, passed to machines whose claims have a field
 	// for a gateway. The gateway lies inside cidr and is never allocated in the whole
 	// routing domain, or is link-local in an IPv6 pool.
 	// +optional
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	Gateway string `json:"gateway,omitempty"`
+	Gateway formats.Address `json:"gateway,omitempty"`
 
 	// reserved lists the parts of cidr that are never allocated, in the whole routing
 	// domain.
@@ -70,9 +68,7 @@ type NetworkPoolSpec struct {
 type ReservedRange struct {
 	// cidr of the reserved network, inside the pool's.
 	// +required
-	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
-	CIDR string `json:"cidr"`
+	CIDR formats.Network `json:"cidr"`
 
 	// description is the purpose of the reservation.
 	// +optional
@@ -86,15 +82,11 @@ type ReservedRange struct {
 type TenantAllocation struct {
 	// start is the first address for tenants. Deprecated: use ranges.
 	// +optional
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	Start string `json:"start,omitempty"`
+	Start formats.AddressOrEmpty `json:"start,omitempty"`
 
 	// end is the last address for tenants. Deprecated: use ranges.
 	// +optional
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	End string `json:"end,omitempty"`
+	End formats.AddressOrEmpty `json:"end,omitempty"`
 
 	// ranges lists the addresses for tenants: inside cidr, in ascending order, without
 	// overlaps.
@@ -112,15 +104,11 @@ type TenantAllocation struct {
 type IPRange struct {
 	// start is the first address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	Start string `json:"start"`
+	Start formats.Address `json:"start"`
 
 	// end is the last address, not lower than start.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
-	End string `json:"end"`
+	End formats.Address `json:"end"`
 }
 
 // AllocationDefaults is the number of addresses for an IPAllocation without count.
@@ -245,22 +233,19 @@ type NetworkPoolStatus struct {
 type UnmanagedRange struct {
 	// start is the first address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	Start string `json:"start"`
+	Start formats.RecordedAddress `json:"start"`
 
 	// end is the last address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	End string `json:"end"`
+	End formats.RecordedAddress `json:"end"`
 }
 
 // InfrastructureAllocation is one address in use beside the claims, with the user.
 type InfrastructureAllocation struct {
 	// ip is the address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="ip must be an IPv4 or IPv6 address"
-	IP string `json:"ip"`
+	IP formats.RecordedAddress `json:"ip"`
 
 	// source is the origin of the information: "metallb", "node", "machine" or "static".
 	// +required
@@ -347,13 +332,11 @@ type Release struct {
 
 	// startAddress is the first address of the range.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	StartAddress string `json:"startAddress"`
+	StartAddress formats.RecordedAddress `json:"startAddress"`
 
 	// endAddress is the last address of the range.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	EndAddress string `json:"endAddress"`
+	EndAddress formats.RecordedAddress `json:"endAddress"`
 
 	// allocatedAt is the time of the allocation, if known.
 	// +optional

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // NetworkMode selects the manager of the tenants' addresses.
 // +kubebuilder:validation:Enum=ipam;cloud
@@ -167,9 +171,7 @@ type ProviderNetwork struct {
 type PoolReference struct {
 	// name of the NetworkPool.
 	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	Name string `json:"name"`
+	Name formats.ObjectName `json:"name"`
 
 	// priority orders the pools: lower numbers are tried first, equal numbers in the
 	// order of the list.

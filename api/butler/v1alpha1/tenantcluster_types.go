@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // Phases of a TenantCluster on which address management depends. The platform writes the
 // phase, and has more phases.
@@ -79,13 +83,11 @@ type TenantNetworking struct {
 type LoadBalancerPool struct {
 	// start is the first address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	Start string `json:"start"`
+	Start formats.RecordedAddress `json:"start"`
 
 	// end is the last address.
 	// +required
-	// +kubebuilder:validation:MaxLength=39
-	End string `json:"end"`
+	End formats.RecordedAddress `json:"end"`
 }
 
 // TenantAddons lists the components installed in a tenant.

@@ -1,5 +1,8 @@
 package v1alpha1
 
+// IP is a defined type, unlike the formats of package formats: controller-gen cannot copy
+// a map whose values have an alias type.
+
 // IP is an IPv4 address without leading zeros, or an IPv6 address, without a zone and not
 // IPv4 written as IPv6.
 // +kubebuilder:validation:MaxLength=39
@@ -10,9 +13,3 @@ type IP string
 // name servers that the API server estimates the cost of a CEL rule as too high.
 // +kubebuilder:validation:MaxLength=39
 type NameServer string
-
-// Subnet is an IP, a slash and a prefix length. Host bits may be set and matter: a pool
-// entry with a subnet alone starts after the address in subnet.
-// +kubebuilder:validation:MaxLength=43
-// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
-type Subnet string

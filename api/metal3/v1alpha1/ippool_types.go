@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // AllocationStrategy is the order in which addresses of an entry of spec.pools are
 // allocated. An entry is exhausted before the next entry is used.
@@ -83,7 +87,7 @@ type Pool struct {
 
 	// subnet is the network that contains every address of the entry.
 	// +optional
-	Subnet *Subnet `json:"subnet,omitempty"`
+	Subnet *formats.Network `json:"subnet,omitempty"`
 
 	// prefix is the prefix length of the network. 0 selects the prefix of the pool.
 	// +optional

@@ -5,6 +5,7 @@
 package v1alpha1
 
 import (
+	"butlerlabs.dev/ipam/api/formats"
 	"k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -353,7 +354,7 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 	}
 	if in.Subnet != nil {
 		in, out := &in.Subnet, &out.Subnet
-		*out = new(Subnet)
+		*out = new(formats.Network)
 		**out = **in
 	}
 	if in.Gateway != nil {

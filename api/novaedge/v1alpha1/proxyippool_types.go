@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // ProxyIPPoolSpec is the addresses that a pool offers.
 // +kubebuilder:validation:XValidation:rule="size(self.?cidrs.orValue([])) + size(self.?addresses.orValue([])) > 0",reason=FieldValueRequired,message="name at least one network in cidrs or one address in addresses"
@@ -23,9 +27,8 @@ type ProxyIPPoolSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
-	// +kubebuilder:validation:items:MaxLength=49
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv4 or IPv6 address, such as 203.0.113.10/32 or 2001:db8::1/128"
-	Addresses []string `json:"addresses,omitempty"`
+	Addresses []formats.HostAddress `json:"addresses,omitempty"`
 
 	// autoAssign allocates free addresses to ProxyVIPs without an address. If false, each
 	// ProxyVIP must request an exact address of the pool.
@@ -38,8 +41,7 @@ type ProxyIPPoolSpec struct {
 type ProxyIPAllocation struct {
 	// address, as in 10.200.0.1/32 or 2001:db8::1/128.
 	// +required
-	// +kubebuilder:validation:MaxLength=49
-	Address string `json:"address"`
+	Address formats.HostAddress `json:"address"`
 
 	// vipRef is the name of the ProxyVIP.
 	// +required

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/api/formats"
+)
 
 // VIPMode is the protocol by which the proxy announces an address.
 // +kubebuilder:validation:Enum=L2ARP;BGP;OSPF
@@ -28,9 +32,7 @@ const (
 type PoolReference struct {
 	// name of the pool. The pool may be created later.
 	// +required
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	Name string `json:"name"`
+	Name formats.ObjectName `json:"name"`
 }
 
 // ProxyVIPSpec is the request and, after admission of the create, the allocated
@@ -43,16 +45,14 @@ type ProxyVIPSpec struct {
 	// pool with poolRef, an arbitrary address without poolRef. With addressFamily ipv6,
 	// address may hold the IPv6 address instead of ipv6Address.
 	// +optional
-	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address, such as 10.200.0.50/32"
-	Address string `json:"address,omitempty"`
+	Address formats.HostAddress `json:"address,omitempty"`
 
 	// ipv6Address is the IPv6 address of a VIP of family ipv6 or dual, filled in or
 	// requested like address.
 	// +optional
-	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv6 address, such as 2001:db8::50/128"
-	IPv6Address string `json:"ipv6Address,omitempty"`
+	IPv6Address formats.HostAddress `json:"ipv6Address,omitempty"`
 
 	// addressFamily is "ipv4", "ipv6" or "dual": one address, or one address of each
 	// family.
@@ -83,13 +83,11 @@ type ProxyVIPStatus struct {
 	// allocatedAddress is the address, as in 10.200.0.1/32; with addressFamily ipv6 the
 	// IPv6 address.
 	// +optional
-	// +kubebuilder:validation:MaxLength=49
-	AllocatedAddress string `json:"allocatedAddress,omitempty"`
+	AllocatedAddress formats.HostAddress `json:"allocatedAddress,omitempty"`
 
 	// allocatedIPv6Address is the IPv6 address, as in 2001:db8::1/128.
 	// +optional
-	// +kubebuilder:validation:MaxLength=49
-	AllocatedIPv6Address string `json:"allocatedIPv6Address,omitempty"`
+	AllocatedIPv6Address formats.HostAddress `json:"allocatedIPv6Address,omitempty"`
 
 	// conditions holds Bound: this object is the single owner of the addresses, and
 	// clients may use the addresses. During an address conflict conditions also holds

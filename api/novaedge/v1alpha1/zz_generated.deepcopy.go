@@ -5,6 +5,7 @@
 package v1alpha1
 
 import (
+	"butlerlabs.dev/ipam/api/formats"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -112,7 +113,7 @@ func (in *ProxyIPPoolSpec) DeepCopyInto(out *ProxyIPPoolSpec) {
 	}
 	if in.Addresses != nil {
 		in, out := &in.Addresses, &out.Addresses
-		*out = make([]string, len(*in))
+		*out = make([]formats.HostAddress, len(*in))
 		copy(*out, *in)
 	}
 }
@@ -221,7 +222,7 @@ func (in *ProxyVIPSpec) DeepCopyInto(out *ProxyVIPSpec) {
 	if in.PoolRef != nil {
 		in, out := &in.PoolRef, &out.PoolRef
 		*out = new(PoolReference)
-		**out = **in
+		(*in).DeepCopyInto(*out)
 	}
 	if in.Ports != nil {
 		in, out := &in.Ports, &out.Ports

@@ -86,7 +86,7 @@ func objects() []metav1.Object {
 		networkPool("corp", "10.0.0.0/8", "corp", "10.0.0.0/12"),
 		networkPool("v6", "2001:db8:40::/64", "", "2001:db8:40::/120"),
 		networkPool("red", "10.40.0.0/30", "red"),
-		&metal3v1.IPPool{ObjectMeta: named("ns", "machines"), Spec: metal3v1.IPPoolSpec{Pools: []metal3v1.Pool{{Subnet: new(metal3v1.Subnet("192.168.7.0/29"))}}}},
+		&metal3v1.IPPool{ObjectMeta: named("ns", "machines"), Spec: metal3v1.IPPoolSpec{Pools: []metal3v1.Pool{{Subnet: new("192.168.7.0/29")}}}},
 		&novaedgev1.ProxyIPPool{ObjectMeta: named("", "edge"), Spec: novaedgev1.ProxyIPPoolSpec{AutoAssign: true, Addresses: []string{"10.40.0.40", "10.40.0.60", "2001:db8:1::1"}}},
 		allocation("vlan40", "web-nodes", "web", "10.40.0.8", "10.40.0.12", butlerv1.TypeNodes),
 		allocation("vlan40", "web-lb", "web", "10.40.0.13", "10.40.0.14", butlerv1.TypeLoadBalancer),
