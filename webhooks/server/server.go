@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	stdlog "log"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -33,9 +34,10 @@ const (
 	// burst of calls and not used yet: net/http applies ReadHeaderTimeout to them.
 	// Connections bounds the memory of senders that never complete their headers.
 	idleTimeout = 5 * time.Minute
-	// drainLimit bounds the drain at shutdown. Calls at work have been answered with 503
-	// by then. Without a limit, connections that never carried a call would delay the end
-	// of the process by five seconds.
+	// drainLimit bounds the drain at shutdown. At its begin the contexts of calls at work
+	// end, so that a call that waits for the API server is answered with 503: closing its
+	// connection would fail the create. Without a limit, connections that never carried a
+	// call would delay the end of the process by five seconds.
 	drainLimit = 500 * time.Millisecond
 )
 
@@ -92,7 +94,8 @@ func (s *Server) Start(ctx context.Context) error {
 	server := &http.Server{
 		Handler: boundBody(s.WebhookMux()), ReadHeaderTimeout: idleTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ConnState: connections.ObserveState, ConnContext: connections.AddContext,
-		ErrorLog: stdlog.New(connectionLog{s.Log}, "", 0),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    stdlog.New(connectionLog{s.Log}, "", 0),
 	}
 	drained := make(chan struct{})
 	go func() {

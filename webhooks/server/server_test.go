@@ -18,7 +18,8 @@ import (
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// serve starts a webhook server that answers "here". What it returns ends it.
+// serve starts a webhook server that answers "here"; a call of /slow is answered when
+// its context ends. What it returns ends it.
 func serve(t *testing.T, c Config) (stop func()) {
 	t.Helper()
 	server, err := New(c)
@@ -26,6 +27,11 @@ func serve(t *testing.T, c Config) (stop func()) {
 		t.Fatal(err)
 	}
 	server.Register("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	server.Register("/slow", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		_, _ = io.WriteString(w, "answered")
+	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Start(ctx) }()
@@ -156,6 +162,23 @@ func TestServer_StopsAtOnceWhenClientsCloseTheirConnections(t *testing.T) {
 	stop()
 	if took := time.Since(began); took > drainLimit/2 {
 		t.Errorf("it took %s: a client that keeps a connection gives it up when told to", took)
+	}
+}
+
+// A call may wait for the API server when the process ends, for longer than the shutdown
+// delay: it is answered nevertheless.
+func TestServer_EndsTheContextsOfCallsAtWork(t *testing.T) {
+	c := testConfig(t, writePair(t))
+	stop := serve(t, c)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	response, err := client.Get("https://" + c.Address + "/slow") // returns with the headers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	stop()
+	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "answered" {
+		t.Errorf("got %q, %v", text, err)
 	}
 }
 
