@@ -2,10 +2,11 @@ package allocator
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 )
 
-// universe is how many addresses the oracle knows: few enough for an array.
+// universe is how many addresses the oracle knows: few enough for a bitmap of four words.
 const universe = 256
 
 // bases is where the universe may start: in the middle of a family, at its
@@ -22,17 +23,48 @@ var bases = []string{
 	"255.255.255.128",  // the first 128 are IPv4, the rest IPv6
 }
 
-// oracle answers like a Space with its pools, slowly and from one array.
+// bitmap has a bit per address of the universe.
+type bitmap [universe / 64]uint64
+
+func (b bitmap) or(c bitmap) bitmap {
+	for w := range b {
+		b[w] |= c[w]
+	}
+	return b
+}
+
+func (b bitmap) and(c bitmap) bitmap {
+	for w := range b {
+		b[w] &= c[w]
+	}
+	return b
+}
+
+func (b bitmap) andNot(c bitmap) bitmap {
+	for w := range b {
+		b[w] &^= c[w]
+	}
+	return b
+}
+
+func (b bitmap) count() (n int64) {
+	for _, w := range b {
+		n += int64(bits.OnesCount64(w))
+	}
+	return n
+}
+
+// oracle answers like a Space with its pools, slowly and from bitmaps.
 type oracle struct {
 	base   number
-	border int // the first index of another family than the one before, else universe
-	owner  [universe]OwnerID
+	border int                // the first index of another family than the one before, else universe
+	owned  map[OwnerID]bitmap // no two have a bit in common
 	pools  map[string]*oraclePool
 }
 
 type oraclePool struct {
 	window, blocked []stretch
-	usable          [universe]bool
+	usable          bitmap
 }
 
 // stretch is first to last, as indices into the universe. A reversed one, and
@@ -40,7 +72,7 @@ type oraclePool struct {
 type stretch struct{ first, last int }
 
 func newOracle(base string) *oracle {
-	o := &oracle{base: numberOf(mustParse(base).First), border: universe, pools: map[string]*oraclePool{}}
+	o := &oracle{base: numberOf(mustParse(base).First), border: universe, owned: map[OwnerID]bitmap{}, pools: map[string]*oraclePool{}}
 	for i := 1; i < universe; i++ {
 		if o.addr(i).First.BitLen() != o.addr(i-1).First.BitLen() {
 			o.border = i
@@ -79,91 +111,82 @@ func (o *oracle) declared(sts []stretch) []stretch {
 	return sts
 }
 
-// stretches cuts st where key changes and at the border, and keeps the parts
-// whose key is not 0.
-func (o *oracle) stretches(st stretch, key func(i int) OwnerID) []stretch {
-	var parts []stretch
-	for i := st.first; i <= st.last; i++ {
-		if key(i) == 0 {
-			continue
-		}
-		if n := len(parts) - 1; n >= 0 && parts[n].last == i-1 && key(i-1) == key(i) && i != o.border {
-			parts[n].last = i
-		} else {
-			parts = append(parts, stretch{i, i})
+// bits has the bits of the valid ones of sts.
+func (o *oracle) bits(sts ...stretch) (b bitmap) {
+	for _, st := range sts {
+		for i := st.first; o.valid(st) && i <= st.last; i++ {
+			b[i/64] |= 1 << (i % 64)
 		}
 	}
-	return parts
+	return b
+}
+
+// stretches is the runs of set bits in order, cut at the border.
+func (o *oracle) stretches(b bitmap) []stretch {
+	var runs []stretch
+	for i := 0; i < universe; i++ {
+		rest := b[i/64] >> (i % 64)
+		if rest == 0 {
+			i |= 63
+			continue
+		}
+		i += bits.TrailingZeros64(rest)
+		if n := len(runs) - 1; n >= 0 && runs[n].last == i-1 && i != o.border {
+			runs[n].last = i
+		} else {
+			runs = append(runs, stretch{i, i})
+		}
+	}
+	return runs
+}
+
+func (o *oracle) taken() (b bitmap) {
+	for _, owned := range o.owned {
+		b = b.or(owned)
+	}
+	return b
 }
 
 func (o *oracle) ownedIn(st stretch) []Owned {
-	var owned []Owned
-	if o.valid(st) {
-		for _, part := range o.stretches(st, func(i int) OwnerID { return o.owner[i] }) {
-			owned = append(owned, Owned{o.asRange(part), o.owner[part.first]})
+	var all []Owned
+	for h, owned := range o.owned {
+		for _, run := range o.stretches(owned.and(o.bits(st))) {
+			all = append(all, Owned{o.asRange(run), h})
 		}
 	}
-	return owned
+	slices.SortFunc(all, func(a, b Owned) int { return numberOf(a.First).compare(numberOf(b.First)) })
+	return all
 }
 
 func (o *oracle) hold(st stretch, h OwnerID) []Owned {
 	others := slices.DeleteFunc(o.ownedIn(st), func(owned Owned) bool { return owned.OwnerID == h })
-	for i := st.first; o.valid(st) && i <= st.last; i++ {
-		if o.owner[i] == 0 {
-			o.owner[i] = h
-		}
+	if h != 0 {
+		o.owned[h] = o.owned[h].or(o.bits(st).andNot(o.taken()))
 	}
 	return others
 }
 
 func (o *oracle) release(st stretch, h OwnerID) {
-	for i := st.first; o.valid(st) && i <= st.last; i++ {
-		if o.owner[i] == h {
-			o.owner[i] = 0
-		}
-	}
+	o.owned[h] = o.owned[h].andNot(o.bits(st))
 }
 
-// setPools paints the usable addresses of every pool anew.
+// setPools finds the usable addresses of every pool anew.
 func (o *oracle) setPools(change func(pools map[string]*oraclePool)) {
 	change(o.pools)
+	var blocked bitmap
 	for _, p := range o.pools {
-		p.usable = [universe]bool{}
-		p.paint(p.window, true)
-		for _, q := range o.pools {
-			p.paint(q.blocked, false)
-		}
+		blocked = blocked.or(o.bits(p.blocked...))
 	}
-}
-
-func (p *oraclePool) paint(sts []stretch, usable bool) {
-	for _, st := range sts {
-		for i := st.first; i <= st.last; i++ {
-			p.usable[i] = usable
-		}
+	for _, p := range o.pools {
+		p.usable = o.bits(p.window...).andNot(blocked)
 	}
 }
 
 // runs is the free runs of a pool in address order.
-func (o *oracle) runs(p *oraclePool) []stretch {
-	return o.stretches(stretch{0, universe - 1}, func(i int) OwnerID {
-		if p.usable[i] && o.owner[i] == 0 {
-			return 1
-		}
-		return 0
-	})
-}
+func (o *oracle) runs(p *oraclePool) []stretch { return o.stretches(p.usable.andNot(o.taken())) }
 
 func (o *oracle) stats(p *oraclePool) Stats {
-	var s Stats
-	for i := range universe {
-		if p.usable[i] {
-			s.Total++
-			if o.owner[i] != 0 {
-				s.Allocated++
-			}
-		}
-	}
+	s := Stats{Total: p.usable.count(), Allocated: p.usable.and(o.taken()).count()}
 	s.Available = s.Total - s.Allocated
 	for _, run := range o.runs(p) {
 		s.FreeRuns++
