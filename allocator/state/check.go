@@ -32,7 +32,7 @@ func (s *State) checkCommits() error {
 }
 
 func (s *State) checkGrants() error {
-	queued, bytes := 0, 0
+	queued, entries := 0, make([]*journal.Entry, 0, len(s.grants))
 	for token, g := range s.grants {
 		switch {
 		case g.Token != token:
@@ -47,17 +47,12 @@ func (s *State) checkGrants() error {
 		if g.state == grantQueued {
 			queued++
 		}
-	}
-	for _, used := range s.usageByNamespace {
-		bytes += used.bytes
+		entries = append(entries, &g.Entry)
 	}
 	if queued != s.queuedGrants {
 		return fmt.Errorf("%d grants queued, counted %d", queued, s.queuedGrants)
 	}
-	if bytes != s.grantBytes {
-		return fmt.Errorf("namespaces use %d bytes of the journal, counted %d", bytes, s.grantBytes)
-	}
-	return nil
+	return s.journalRoom.check(entries)
 }
 
 func (s *State) checkStandby() error {

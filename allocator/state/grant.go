@@ -23,7 +23,7 @@ func (s *State) checkCanGrant(q Request) error {
 	case s.isBehind(q.UID, q.Version):
 		return ErrBehind
 	}
-	return s.checkJournalRoom(q.Claim.Namespace, usualEntryBytes)
+	return s.journalRoom.admit(q.Claim.Namespace, usualEntryBytes)
 }
 
 // ownsRequested reports whether a stored claim of an earlier allocator requests only what
@@ -103,7 +103,7 @@ func (s *State) indexGrant(g *OpenGrant) {
 	for _, r := range g.holding.ranges { // a moved range, or a range in cooldown, may be granted to its claim again
 		s.updateAvoided(s.space(g.holding.space), r)
 	}
-	s.accountGrant(g, 1)
+	s.journalRoom.add(&g.Entry)
 }
 
 // endGrant ends a grant. A caller that waits for the commit of the grant gets a
@@ -127,10 +127,10 @@ func (s *State) endGrant(g *OpenGrant) {
 	h := g.holding
 	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
 	h.journaledUntil = s.commitsBegun + 1
-	s.accountGrant(g, -1)
+	s.journalRoom.remove(&g.Entry)
 	// The entry of a stored claim leaves the journal with the next commit, unless room is
 	// short: see removeEntryOf.
-	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.grantBytes > s.limits.JournalBytes/2
+	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.journalRoom.isShort()
 	if h.claim == nil && len(h.grants) == 0 { // a moved range and a range in cooldown are no longer granted, and stay allocated
 		s.markChanged(h)
 	}

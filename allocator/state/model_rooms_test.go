@@ -75,7 +75,7 @@ func (w *world) stepRooms(name string) bool {
 func (w *world) checkDenial(c *createRequest, s *State, err error) {
 	full := (*NotServingError)(nil)
 	switch {
-	case errors.As(err, &full) && full.JournalFull && c.flood == "" && s.usageByNamespace["ns"].grants == 0:
+	case errors.As(err, &full) && full.JournalFull && c.flood == "" && s.journalRoom.byAccount["ns"].entries == 0:
 		w.tally.journalFull++
 		w.failf("%w: %w", errCrowdedOut, err)
 	case errors.As(err, &full) && full.JournalFull:

@@ -127,7 +127,7 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 		Token: s.newToken(), Space: old.Space, Ranges: gone,
 		Resource: p.Key.Resource, Namespace: p.Key.Namespace, NameHash: journal.HashName(p.Key.Name), StoredName: p.Key.Name,
 	}}
-	if err := s.checkJournalRoom(g.Namespace, g.EncodedSize()); err != nil {
+	if err := s.journalRoom.admit(g.Namespace, g.EncodedSize()); err != nil {
 		return nil, err
 	}
 	h := s.addHolding(p.Key, Key{}, old.Space, gone...)

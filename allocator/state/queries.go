@@ -98,9 +98,9 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 		g.finalName = c.Key.Name
 	}
 	if g.IsStandby() { // used by an earlier leader, which may not have led any more
-		s.accountGrant(g, -1)
+		s.journalRoom.remove(&g.Entry)
 		g.Resource, g.Namespace = c.Key.Resource, c.Key.Namespace
-		s.accountGrant(g, 1)
+		s.journalRoom.add(&g.Entry)
 		s.requireProof(g)
 	}
 	if g.unproven {

@@ -13,8 +13,10 @@ import (
 // sequences of calls give equal results. All times passed to a State come from a single
 // clock of the caller.
 type State struct {
-	limits   Limits
+	limits   *Limits
 	newToken func() journal.Token
+
+	journalRoom journalRoom
 
 	spaces       map[string]*space       // routing domain -> its addresses
 	pools        map[Key]*pool           // pool key -> known pool
@@ -34,9 +36,6 @@ type State struct {
 	holdingsByKey    map[Key][]*holding
 	holdingByRequest map[string]*holding          // admission request of an unnamed claim -> holding with the open grant
 	grants           map[journal.Token]*OpenGrant // token -> open grant. Invariant: g is in g.holding.grants, and no two grants share a token
-	usageByNamespace map[string]journalUsage      // namespace, or standbyAccount -> its part of the journal, see journalroom.go
-	grantsByDomain   map[namespaceDomain]int      // account and routing domain -> number of open grants
-	grantBytes       int                          // bytes of all open grants in the journal
 	applied          map[string]uint64            // resource -> resourceVersion of the last event applied
 	storedCount      map[string]int               // resource -> number of stored claims or pools
 	unserved         map[string]bool              // resources whose API is switched off and whose objects are counted
@@ -204,8 +203,9 @@ func (c *claim) ready() bool { return c.Ready && !c.unverified }
 // New returns the state of a follower that counts the objects of the given resources.
 func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 	s := &State{
-		limits:           lim,
+		limits:           &lim,
 		newToken:         newToken,
+		journalRoom:      newJournalRoom(&lim),
 		spaces:           map[string]*space{},
 		pools:            map[Key]*pool{},
 		poolByWindow:     map[*allocator.Pool]Key{},
@@ -217,8 +217,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		holdingsByKey:    map[Key][]*holding{},
 		holdingByRequest: map[string]*holding{},
 		grants:           map[journal.Token]*OpenGrant{},
-		usageByNamespace: map[string]journalUsage{},
-		grantsByDomain:   map[namespaceDomain]int{},
 		applied:          map[string]uint64{},
 		storedCount:      map[string]int{},
 		unserved:         map[string]bool{},
