@@ -41,12 +41,6 @@ func (s *State) TakeChanged() []Key {
 	return keys
 }
 
-// MayGrant reports whether the state may grant: its replica leads and has caught up.
-func (s *State) MayGrant() bool { return s.granting }
-
-// GrantingSince returns when the state last began to grant.
-func (s *State) GrantingSince() time.Time { return s.grantingSince }
-
 // SetUnserved declares resources whose API is switched off. Stored objects of these
 // resources count as owners; new objects are granted nothing.
 func (s *State) SetUnserved(resources []string) {

@@ -13,7 +13,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.checkCommits, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.checkCommits, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -120,7 +120,7 @@ func (s *State) checkClaims() error {
 			return fmt.Errorf("claim %s is deferred and owns a range", c.Key)
 		case deferred != (c.deferredFor != Key{}):
 			return fmt.Errorf("claim %s: deferred for %q, indexed %t", c.Key, c.deferredFor, deferred)
-		case s.granting && c.boundAtCommit > s.commitsBegun:
+		case s.leadership.mayGrant() && c.boundAtCommit > s.commitsBegun:
 			return fmt.Errorf("claim %s was bound at commit %d of %d", c.Key, c.boundAtCommit, s.commitsBegun)
 		}
 		if c.holding != nil && c.holding.pool != (Key{}) {

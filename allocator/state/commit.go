@@ -13,7 +13,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 	s.lazyCommitDue, s.commitDue, s.queuedGrants = false, false, 0
 	s.planStandby()
 	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
-	r := journal.Snapshot{Quarantine: s.quarantined, Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}
+	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}
 	withGrants := map[string]bool{} // resources with open grants
 	for _, g := range s.grants {
 		if s.readDenied[g.Resource].expired {
@@ -81,7 +81,7 @@ func (s *State) notifyWaiters(err error) {
 // NotifyOfNextCommit sends the outcome of the next commit that begins to done, which must
 // be buffered.
 func (s *State) NotifyOfNextCommit(done chan<- error) error {
-	if !s.granting {
+	if !s.leadership.mayGrant() {
 		return ErrNotLeader
 	}
 	s.waitersForNext = append(s.waitersForNext, done)

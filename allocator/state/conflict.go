@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
 	"butlerlabs.dev/ipam/allocator"
 )
@@ -64,7 +63,7 @@ func (s *State) requireConfirmation(h *holding) {
 		return
 	}
 	h.claim.boundAtCommit, h.claim.boundAtProof = s.commitsBegun, s.proofsBegun
-	if s.granting {
+	if s.leadership.mayGrant() {
 		s.unconfirmed = append(s.unconfirmed, h.claim)
 		s.proofDue = s.proofDue || h.claim.journaled
 		s.lazyCommitDue = s.lazyCommitDue || !h.claim.journaled
@@ -207,21 +206,13 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 // cannotBecomeReady reports whether no write can mark a claim Ready any more: its API is
 // switched off, and the writes of earlier leaders have ended.
 func (s *State) cannotBecomeReady(c *claim) bool {
-	return c.unserved && s.earlierWritesEnded && !c.ready()
+	return c.unserved && s.leadership.haveEarlierWritesEnded() && !c.ready()
 }
 
-// EarlierWritesEnded reports whether this leader has served for longer than a write of an
-// earlier leader can take to be stored.
-func (s *State) EarlierWritesEnded() bool { return s.granting && s.earlierWritesEnded }
-
-// endEarlierWrites ends, a grant life after granting began, the time in which writes of
-// earlier leaders can be stored. An owner whose rival belongs to an API that is switched
-// off becomes Ready only after that time.
-func (s *State) endEarlierWrites(now time.Time) {
-	if !s.granting || s.earlierWritesEnded || now.Sub(s.grantingSince) < s.limits.GrantLife {
-		return
-	}
-	s.earlierWritesEnded = true
+// recheckUnserved reports as changed the owners that have a rival of an API that is
+// switched off, when the writes of earlier leaders have ended: such an owner becomes
+// Ready only then.
+func (s *State) recheckUnserved() {
 	for _, domain := range s.spaces {
 		for h := range domain.contested {
 			if h.claim == nil || !h.claim.unserved {

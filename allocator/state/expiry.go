@@ -63,7 +63,7 @@ func (s *State) RecordFence(now time.Time, g *OpenGrant, version uint64) {
 
 // ExpireGrant ends a grant whose life has passed. In a follower it does nothing.
 func (s *State) ExpireGrant(g *OpenGrant) {
-	if s.granting {
+	if s.leadership.mayGrant() {
 		s.endGrant(g)
 	}
 }
@@ -85,10 +85,12 @@ func (s *State) allObserved(uids []string) bool {
 // Tick ends cooldowns and quarantine, in leaders and followers, and removes empty routing
 // domains and pools whose event is overdue.
 func (s *State) Tick(now time.Time) {
-	if s.granting && s.quarantined && now.Sub(s.grantingSince) >= s.limits.GrantLife {
-		s.quarantined, s.lazyCommitDue = false, true
+	if s.leadership.endQuarantine(now) {
+		s.lazyCommitDue = true
 	}
-	s.endEarlierWrites(now)
+	if s.leadership.endEarlierWrites(now) {
+		s.recheckUnserved()
+	}
 	s.endIdleDemands(now)
 	clear(s.cooldownSums)
 	for k, holdings := range s.withFreeAt {

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,10 +11,10 @@ import (
 // asks for; nil if those decide.
 func (s *State) checkCanGrant(q Request) error {
 	switch {
-	case !s.granting:
+	case !s.leadership.mayGrant():
 		return ErrNotLeader
-	case s.quarantined && !s.ownsRequested(q):
-		return s.quarantineError()
+	case s.leadership.inQuarantine() && !s.ownsRequested(q):
+		return s.leadership.quarantineError()
 	case s.readDenied[q.Claim.Resource].err != nil:
 		return s.readDenied[q.Claim.Resource].notServingError(q.Claim.Resource)
 	case s.readDenied[q.Pool.Resource].err != nil:
@@ -40,19 +39,6 @@ func (s *State) ownsRequested(q Request) bool {
 	}
 	h := s.repeatableHolding(p, q)
 	return h != nil && h.claim != nil || len(s.missingRanges(p, q)) == 0
-}
-
-// quarantineRetries is in how many repeated requests a client waits for the end of a
-// quarantine: client-go and kubectl repeat a request ten times.
-const quarantineRetries = 8
-
-// quarantineError returns why a state in quarantine denies a request.
-func (s *State) quarantineError() *NotServingError {
-	return &NotServingError{
-		Reason: fmt.Sprintf("the journal is new although pools or claims are stored: an earlier journal may have promised addresses to creates in progress, "+
-			"and further addresses are allocated from %s on", s.grantingSince.Add(s.limits.GrantLife).UTC().Format(time.RFC3339)),
-		RetryAfter: s.limits.GrantLife / quarantineRetries, NoOtherReplica: true,
-	}
 }
 
 // Grant allocates ranges for a request. The returned grant waits for the next commit; its
@@ -142,7 +128,7 @@ func (s *State) endGrant(g *OpenGrant) {
 // the grant for open for the life of a grant. The commit begins at once, so that it
 // usually lands before the claim is gone.
 func (s *State) removeEntryOf(c *claim) {
-	if s.granting && c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
+	if s.leadership.mayGrant() && c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
 		s.commitDue = true
 	}
 }

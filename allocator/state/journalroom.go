@@ -90,8 +90,8 @@ func (j *journalRoom) count(e *journal.Entry, sign int) {
 	}
 }
 
-// admit returns why the journal has no room for an entry of size bytes in a namespace; the
-// error is a *NotServingError.
+// admit returns why the journal has no room for an entry of size bytes in a namespace:
+// nil, or a *NotServingError.
 func (j *journalRoom) admit(namespace string, size int) error {
 	used := j.byAccount[namespace]
 	left := j.limits.JournalBytes - (j.used - used.bytes) // by all others

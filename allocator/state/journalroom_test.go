@@ -8,8 +8,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Namespaces that use all they can, one after the other, leave room for the first entry of
-// another namespace.
+// Namespaces that use all they can, one after the other, leave room for the first entry
+// of another namespace.
 func TestJournalRoom_IsLeftForAnotherNamespace(t *testing.T) {
 	j := newJournalRoom(&Limits{GrantLife: DefaultGrantLife, JournalBytes: 200 * usualEntryBytes})
 	var all []*journal.Entry

@@ -35,9 +35,9 @@ type brokenState struct {
 }
 
 func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
-	if b.breaks.grantUnowned && b.quarantined && q.UID != "" {
-		defer func() { b.quarantined = true }()
-		b.quarantined = false
+	if b.breaks.grantUnowned && b.leadership.quarantined && q.UID != "" {
+		defer func() { b.leadership.quarantined = true }()
+		b.leadership.quarantined = false
 	}
 	if h := b.repeatedGrant(q); h != nil && b.breaks.shareToken {
 		return h.grants[0], nil

@@ -116,7 +116,7 @@ type proofRead struct {
 func (w *world) stepProof(r *replica) bool {
 	b := r.state
 	switch p := r.proof; {
-	case !b.granting || w.rng.IntN(2) == 0:
+	case !b.leadership.granting || w.rng.IntN(2) == 0:
 		return false
 	case p == nil && (len(b.unproven) > 0 || b.proofDue):
 		r.proof = &proofRead{number: b.BeginProof(), notBefore: parseVersion(r.current.ResourceVersion)}
@@ -234,7 +234,7 @@ func (w *world) catchUp(r *replica) {
 	r.state.SetMovedRecords([]MovedRecord{w.storedMovedRecord()})
 	r.state.StartGranting(w.now)
 	w.tally.takeOvers++
-	if r.state.quarantined {
+	if r.state.leadership.quarantined {
 		w.tally.ledQuarantined++
 	}
 	if r.unserved && r.state.storedCount[modelOthers] > 0 {
@@ -329,7 +329,7 @@ func (w *world) writeStatus(r *replica) {
 	st := r.state.OwnershipOf(c.UID)
 	u := &claimUpdate{name: c.Key.Name, uid: c.UID, resourceVersion: c.ResourceVersion}
 	switch {
-	case !r.state.granting || c.unserved:
+	case !r.state.leadership.granting || c.unserved:
 		return
 	case c.OwnerClaim != (Key{}), w.restoreRecord(r, c):
 		return
@@ -406,7 +406,7 @@ func (w *world) grantToStored(r *replica) {
 		return
 	}
 	if inherited := rangeOfAddressObject(r.state.State, c.Key); inherited.IsValid() {
-		if w.grantStored(r, c.Claim, modelRequests(inherited, false)) && r.state.quarantined {
+		if w.grantStored(r, c.Claim, modelRequests(inherited, false)) && r.state.leadership.quarantined {
 			w.tally.ownedInQuarantine++
 		}
 		return
@@ -567,7 +567,7 @@ func (w *world) deliver(r *replica) bool {
 // pickReplica returns a random replica. The granting replica is more likely than others.
 func (w *world) pickReplica() *replica {
 	r := w.replicas[w.rng.IntN(len(w.replicas))]
-	if !r.state.granting && w.rng.IntN(2) == 0 {
+	if !r.state.leadership.granting && w.rng.IntN(2) == 0 {
 		r = w.replicas[w.rng.IntN(len(w.replicas))]
 	}
 	return r

@@ -70,7 +70,7 @@ func (w *world) restoreEtcd() {
 			r.newestJournal = parseVersion(r.replyVersion)
 		}
 		isAhead := max(r.position, r.readPosition) > b.eventCount || r.scannedGrants != nil || r.state.pools[modelPool].ResourceVersion > b.pool.ResourceVersion
-		isAhead = isAhead || r.state.granting && w.movedRecordVersion > b.movedRecordVersion
+		isAhead = isAhead || r.state.leadership.granting && w.movedRecordVersion > b.movedRecordVersion
 		if isAhead && r.newestJournal <= parseVersion(b.lease.ResourceVersion) {
 			return
 		}

@@ -44,7 +44,7 @@ func (w *world) settle() {
 }
 
 func (w *world) hasLeader() bool {
-	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.state.granting })
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.state.leadership.granting })
 }
 
 // settled reports whether no write is in flight and the leader's ledger equals the stored
@@ -65,7 +65,7 @@ func (w *world) isDeferred(o *object) bool {
 // objects; "" if there is none.
 func (w *world) difference() string {
 	for _, r := range w.replicas {
-		if !r.state.granting {
+		if !r.state.leadership.granting {
 			continue
 		}
 		if n := len(r.state.grants); n > 0 {

@@ -70,7 +70,7 @@ func withheldText(r allocator.Range, pool string, until time.Time) string {
 // those addresses are withheld too. The returned grant is nil if the version removes
 // nothing.
 func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
-	if !s.granting {
+	if !s.leadership.mayGrant() {
 		return nil, ErrNotLeader
 	}
 	if d := s.readDenied[p.Key.Resource]; d.err != nil {

@@ -53,7 +53,7 @@ func (s *State) BeginProof() uint64 {
 // ProofLanded records that the read with this number has shown that this replica leads in
 // its present term.
 func (s *State) ProofLanded(now time.Time, n uint64) {
-	if s.granting && n > s.proofsBeforeTerm {
+	if s.leadership.mayGrant() && n > s.proofsBeforeTerm {
 		s.proofsLanded = max(s.proofsLanded, n)
 		s.applyProofs(now)
 	}
@@ -61,7 +61,7 @@ func (s *State) ProofLanded(now time.Time, n uint64) {
 
 // ProofFailed records that a read has not shown that this replica leads. The next commit
 // decides.
-func (s *State) ProofFailed() { s.commitDue = s.granting }
+func (s *State) ProofFailed() { s.commitDue = s.leadership.mayGrant() }
 
 // applyProofs applies the commits and the reads that have landed: it begins the lives of
 // the grants that they prove, and reports the claims that they confirm as changed.

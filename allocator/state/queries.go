@@ -51,7 +51,7 @@ func (s *State) OwnershipOf(uid string) Ownership {
 		st.Conflict = s.firstConflict(h)
 		return st
 	}
-	st.Confirmed = s.granting && s.isProven(c)
+	st.Confirmed = s.leadership.mayGrant() && s.isProven(c)
 	for o := range s.space(h.space).contested {
 		if o.claim != nil && !o.claim.Flagged && !s.cannotBecomeReady(o.claim) && o.overlapsAny(h.ranges) {
 			st.Confirmed = false
@@ -73,7 +73,7 @@ func (s *State) OwnershipOf(uid string) Ownership {
 // ErrUnproven if the grant awaits a proof. For a create, CheckGrant also records the
 // final name of the claim in the grant.
 func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
-	if !s.granting {
+	if !s.leadership.mayGrant() {
 		return ErrNotLeader
 	}
 	if s.isBehind(uid, version) {
@@ -112,7 +112,7 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 // OwnsAll reports whether a stored claim owns all ranges that it names.
 func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 	switch c := s.claims[uid]; {
-	case !s.granting:
+	case !s.leadership.mayGrant():
 		return false, ErrNotLeader
 	case s.isBehind(uid, version):
 		return false, ErrBehind
@@ -126,7 +126,7 @@ func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, err error) {
 	c := s.claims[uid]
 	switch {
-	case !s.granting:
+	case !s.leadership.mayGrant():
 		return "", false, ErrNotLeader
 	case s.isBehind(uid, version):
 		return "", false, ErrBehind

@@ -159,7 +159,7 @@ func (s *State) planStandby() {
 			earlier[name], domain.standby = domain.standby, nil
 		}
 	}
-	if !s.granting || s.quarantined || s.journalRoom.isShort() {
+	if !s.leadership.mayGrant() || s.leadership.inQuarantine() || s.journalRoom.isShort() {
 		return
 	}
 	for _, d := range s.demandsByAge() {

@@ -16,6 +16,7 @@ type State struct {
 	limits   *Limits
 	newToken func() journal.Token
 
+	leadership  leadership
 	journalRoom journalRoom
 
 	spaces       map[string]*space       // routing domain -> its addresses
@@ -64,14 +65,6 @@ type State struct {
 	demands          map[demandKey]*demand // see standby.go; empty in a follower
 	inUse            addressesInUse        // see inuse.go
 	lastOwnerID      allocator.OwnerID
-
-	granting           bool // leads and has caught up: may grant
-	grantingSince      time.Time
-	term               int64             // of the last revision of the journal; 0 before the first
-	termApplied        map[string]uint64 // versions in that revision: resource -> version
-	termsBegun         []termBegin       // oldest first; those older than a grant life only as far as ReleaseWindow needs them
-	quarantined        bool              // leads, but does not know the entries of an earlier journal that was lost
-	earlierWritesEnded bool              // has served for longer than a write of an earlier leader can take to be stored
 
 	queuedGrants      int            // number of grants in state grantQueued
 	commitsBegun      uint64         // commits of this term that have begun
@@ -205,6 +198,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 	s := &State{
 		limits:           &lim,
 		newToken:         newToken,
+		leadership:       leadership{limits: &lim},
 		journalRoom:      newJournalRoom(&lim),
 		spaces:           map[string]*space{},
 		pools:            map[Key]*pool{},

@@ -14,7 +14,7 @@ func (s *State) TakeOver(v journal.Revision) {
 	s.dropGrants()
 	s.commitsBegun, s.commitsLanded, s.lazyCommitDue = 0, 0, true
 	s.proofsBeforeTerm, s.proofsLanded = s.proofsBegun, s.proofsBegun
-	s.quarantined = v.Quarantine
+	s.leadership.takeOver(v.Quarantine)
 	seen := s.claimsByToken(v.Entries)
 	entries := slices.Clone(v.Entries)
 	slices.SortFunc(entries, func(x, y journal.Entry) int { return bytes.Compare(x.Token[:], y.Token[:]) })
@@ -94,7 +94,7 @@ func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
 // that may need a write are reported as changed: claims without a range now, claims with
 // a range by the commit that confirms them.
 func (s *State) StartGranting(now time.Time) {
-	s.granting, s.grantingSince, s.earlierWritesEnded = true, now, false
+	s.leadership.begin(now)
 	for _, g := range s.grants {
 		g.lifeBegan = now
 	}
@@ -115,7 +115,7 @@ func (s *State) StartGranting(now time.Time) {
 // StepDown makes the state a follower's state: it still observes objects, but its grants
 // belong to the next leader.
 func (s *State) StepDown() {
-	s.granting = false
+	s.leadership.end()
 	s.unconfirmed = nil
 	s.dropGrants()
 }
@@ -141,4 +141,4 @@ func (s *State) dropGrants() {
 
 // StopGranting makes the state deny further requests. Queued grants still belong to the
 // last commit.
-func (s *State) StopGranting() { s.granting = false }
+func (s *State) StopGranting() { s.leadership.end() }
