@@ -23,7 +23,7 @@ type Pending struct {
 // Pending returns what waits for the next commit.
 func (s *State) Pending() Pending {
 	return Pending{
-		Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue, Commit: s.commitDue, Proofs: len(s.unproven), Proof: s.proofDue,
+		Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue, Commit: s.commitDue, Proofs: s.proofs.grantsAwaited(), Proof: s.proofDue,
 	}
 }
 

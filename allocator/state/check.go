@@ -13,20 +13,10 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.checkCommits, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
-	}
-	return nil
-}
-
-func (s *State) checkCommits() error {
-	switch {
-	case s.commitsLanded > s.commitsBegun:
-		return fmt.Errorf("commits landed %d > begun %d", s.commitsLanded, s.commitsBegun)
-	case s.commitsBegun-s.commitsLanded > 1:
-		return fmt.Errorf("%d commits in flight", s.commitsBegun-s.commitsLanded)
 	}
 	return nil
 }
@@ -63,7 +53,7 @@ func (s *State) checkStandby() error {
 				return fmt.Errorf("standby grant %s is used", g.Token)
 			case s.grants[g.Token] != nil:
 				return fmt.Errorf("standby grant %s is an open grant", g.Token)
-			case g.state == grantQueued || g.state == grantInFlight && s.commitsLanded == s.commitsBegun:
+			case g.state == grantQueued || g.state == grantInFlight && !s.proofs.isCommitInFlight():
 				return fmt.Errorf("standby grant %s is in no commit", g.Token)
 			case domain.overlappingStandby(g.Ranges) != i:
 				return fmt.Errorf("standby grant %s of %v in domain %q overlaps another", g.Token, g.Ranges, name)
@@ -120,8 +110,8 @@ func (s *State) checkClaims() error {
 			return fmt.Errorf("claim %s is deferred and owns a range", c.Key)
 		case deferred != (c.deferredFor != Key{}):
 			return fmt.Errorf("claim %s: deferred for %q, indexed %t", c.Key, c.deferredFor, deferred)
-		case s.leadership.mayGrant() && c.boundAtCommit > s.commitsBegun:
-			return fmt.Errorf("claim %s was bound at commit %d of %d", c.Key, c.boundAtCommit, s.commitsBegun)
+		case s.leadership.mayGrant() && c.boundAt.commits >= s.proofs.nextCommit():
+			return fmt.Errorf("claim %s was bound at commit %d, before commit %d", c.Key, c.boundAt.commits, s.proofs.nextCommit())
 		}
 		if c.holding != nil && c.holding.pool != (Key{}) {
 			if _, indexed := s.ownersByPool[c.holding.pool][c]; !indexed {

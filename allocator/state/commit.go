@@ -9,7 +9,7 @@ import (
 
 // BeginCommit returns the snapshot of the next commit to the journal.
 func (s *State) BeginCommit() journal.Snapshot {
-	s.commitsBegun++
+	s.proofs.commitBegins()
 	s.lazyCommitDue, s.commitDue, s.queuedGrants = false, false, 0
 	s.planStandby()
 	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
@@ -47,7 +47,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 // CommitLanded records that the commit in flight is stored: the responses of its grants
 // may leave.
 func (s *State) CommitLanded(now time.Time) {
-	s.commitsLanded = s.commitsBegun
+	s.proofs.commitLands()
 	s.notifyWaiters(nil)
 	for _, g := range s.grants {
 		if g.state == grantInFlight {

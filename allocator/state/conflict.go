@@ -62,9 +62,9 @@ func (s *State) requireConfirmation(h *holding) {
 	if h.claim == nil {
 		return
 	}
-	h.claim.boundAtCommit, h.claim.boundAtProof = s.commitsBegun, s.proofsBegun
+	h.claim.boundAt = s.proofs.now()
 	if s.leadership.mayGrant() {
-		s.unconfirmed = append(s.unconfirmed, h.claim)
+		s.proofs.awaitClaim(h.claim)
 		s.proofDue = s.proofDue || h.claim.journaled
 		s.lazyCommitDue = s.lazyCommitDue || !h.claim.journaled
 	}

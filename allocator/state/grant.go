@@ -107,12 +107,12 @@ func (s *State) endGrant(g *OpenGrant) {
 		g.waiter = nil
 	}
 	if g.unproven {
-		s.unproven = slices.DeleteFunc(s.unproven, func(other *OpenGrant) bool { return other == g })
+		s.proofs.dropGrant(g)
 		g.notifyProven(&NotServingError{Reason: "the pool or the claim has changed meanwhile"})
 	}
 	h := g.holding
 	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
-	h.journaledUntil = s.commitsBegun + 1
+	h.journaledUntil = s.proofs.nextCommit()
 	s.journalRoom.remove(&g.Entry)
 	// The entry of a stored claim leaves the journal with the next commit, unless room is
 	// short: see removeEntryOf.
@@ -128,7 +128,7 @@ func (s *State) endGrant(g *OpenGrant) {
 // the grant for open for the life of a grant. The commit begins at once, so that it
 // usually lands before the claim is gone.
 func (s *State) removeEntryOf(c *claim) {
-	if s.leadership.mayGrant() && c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
+	if s.leadership.mayGrant() && c.holding != nil && c.holding.journaledUntil >= s.proofs.nextCommit() {
 		s.commitDue = true
 	}
 }
@@ -154,9 +154,8 @@ type OpenGrant struct {
 	holding      *holding
 	state        grantState
 	demand       *demand // of a standby grant that is not used yet
-	unproven     bool    // awaits a proof, see requireProof
-	usedAtCommit uint64  // commitsBegun when the proof was required
-	usedAtProof  uint64  // proofsBegun when the proof was required
+	unproven     bool    // awaits a proof that begins after usedAt
+	usedAt       moment
 	proofWaiters []chan<- error
 	withdrawn    bool      // no caller waits for the response: the grant ends when its commit has landed
 	lifeBegan    time.Time // when the commit of the grant landed; for an inherited grant, when this leader began to serve

@@ -6,8 +6,8 @@ import "time"
 // after a create for the claim. The create came from this leader at the time sent (zero
 // for never), or from an earlier leader: its last create can be stored for a grant life
 // after this leader began to grant. An earlier leader can have confirmed only two kinds
-// of claims: a claim that was bound before this term (boundAtCommit 0), and a claim whose
-// grant it left in the journal.
+// of claims: a claim that was bound before this term (isBeforeFirstCommit), and a claim
+// whose grant it left in the journal.
 func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Duration {
 	return s.landingWindow(now, uid, sent, s.leadership.since())
 }
@@ -25,7 +25,7 @@ func (s *State) ReleaseWindow(now time.Time, uid string, sent time.Time) time.Du
 // landingWindow is LandingWindow if earlier leaders have sent no create since a time.
 func (s *State) landingWindow(now time.Time, uid string, sent, ended time.Time) time.Duration {
 	c := s.claims[uid]
-	if c != nil && c.holding != nil && s.leadership.mayGrant() && (c.boundAtCommit == 0 || c.inheritedGrant) && ended.After(sent) {
+	if c != nil && c.holding != nil && s.leadership.mayGrant() && (c.boundAt.isBeforeFirstCommit() || c.inheritedGrant) && ended.After(sent) {
 		sent = ended
 	}
 	if sent.IsZero() {

@@ -55,7 +55,7 @@ func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
 		return g, err
 	}
 	if b.breaks.oldProof {
-		g.usedAtProof = 0
+		g.usedAt.reads = 0
 		b.applyProofs(now)
 	}
 	b.usedStandby = g

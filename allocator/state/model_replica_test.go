@@ -118,7 +118,7 @@ func (w *world) stepProof(r *replica) bool {
 	switch p := r.proof; {
 	case !b.leadership.granting || w.rng.IntN(2) == 0:
 		return false
-	case p == nil && (len(b.unproven) > 0 || b.proofDue):
+	case p == nil && (b.proofs.grantsAwaited() > 0 || b.proofDue):
 		r.proof = &proofRead{number: b.BeginProof(), notBefore: parseVersion(r.current.ResourceVersion)}
 		w.logf("%s: begin read %d of the journal", r.name(), r.proof.number)
 	case p == nil:

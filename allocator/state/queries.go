@@ -51,7 +51,7 @@ func (s *State) OwnershipOf(uid string) Ownership {
 		st.Conflict = s.firstConflict(h)
 		return st
 	}
-	st.Confirmed = s.leadership.mayGrant() && s.isProven(c)
+	st.Confirmed = s.leadership.mayGrant() && s.proofs.prove(c.boundAt, c.journaled)
 	for o := range s.space(h.space).contested {
 		if o.claim != nil && !o.claim.Flagged && !s.cannotBecomeReady(o.claim) && o.overlapsAny(h.ranges) {
 			st.Confirmed = false
@@ -101,7 +101,7 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 		s.journalRoom.remove(&g.Entry)
 		g.Resource, g.Namespace = c.Key.Resource, c.Key.Namespace
 		s.journalRoom.add(&g.Entry)
-		s.requireProof(g)
+		s.proofs.awaitGrant(g)
 	}
 	if g.unproven {
 		return ErrUnproven

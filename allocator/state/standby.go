@@ -278,7 +278,7 @@ func (s *State) useStandby(now time.Time, g *OpenGrant, h *holding, q Request) {
 	g.holding, g.lifeBegan = h, now
 	g.Resource, g.Namespace, g.NameHash = q.Claim.Resource, q.Claim.Namespace, journal.HashName(q.Claim.Name)
 	s.indexGrant(g)
-	s.requireProof(g)
+	s.proofs.awaitGrant(g)
 }
 
 // IsStandby reports whether the grant is a standby grant of an earlier leader: the

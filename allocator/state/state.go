@@ -17,6 +17,7 @@ type State struct {
 	newToken func() journal.Token
 
 	leadership  leadership
+	proofs      proofs
 	journalRoom journalRoom
 
 	spaces       map[string]*space       // routing domain -> its addresses
@@ -67,16 +68,9 @@ type State struct {
 	lastOwnerID      allocator.OwnerID
 
 	queuedGrants      int            // number of grants in state grantQueued
-	commitsBegun      uint64         // commits of this term that have begun
-	commitsLanded     uint64         // commits of this term that are stored. Invariant: commitsBegun-1 <= commitsLanded <= commitsBegun
-	unconfirmed       []*claim       // owners bound since the begin of the last commit that landed; empty in a follower
 	lazyCommitDue     bool           // a commit would confirm an owner; no response waits for that commit
 	commitDue         bool           // a commit is due at once, for which no response waits, see Pending.Commit
-	proofsBegun       uint64         // consistent reads of the journal that have begun
-	proofsLanded      uint64         // newest read that has shown this term
-	proofsBeforeTerm  uint64         // reads that began before this term
 	proofDue          bool           // a read would confirm an owner; no response waits for that read
-	unproven          []*OpenGrant   // used standby grants that await a proof
 	waitersForNext    []chan<- error // callers of NotifyOfNextCommit, for the next commit
 	waitersForCurrent []chan<- error // callers of NotifyOfNextCommit, for the commit in flight
 }
@@ -165,11 +159,10 @@ type claim struct {
 	// tokenSpent: the ranges changed and the token did not, so the token proves nothing
 	// about the ranges.
 	tokenSpent bool
-	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that
-	// begins later confirms the claim. StartGranting sets 0 for the claims bound before
-	// the term. Invariant: boundAtCommit <= commitsBegun while granting
-	boundAtCommit uint64
-	boundAtProof  uint64 // proofsBegun when the claim was bound
+	// boundAt is when the claim was bound. StartGranting sets the zero moment for the
+	// claims bound before the term. Invariant: boundAt is not later than the present
+	// moment of proofs while granting
+	boundAt moment
 	// journaled: the claim was bound by a grant that the journal contained. The next
 	// leader either inherits the grant, or waits until it has observed the claim: so a
 	// consistent read that began after the claim was bound and shows this term confirms

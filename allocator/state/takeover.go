@@ -12,8 +12,8 @@ import (
 // grants, and are never granted again. The state grants only after StartGranting.
 func (s *State) TakeOver(v journal.Revision) {
 	s.dropGrants()
-	s.commitsBegun, s.commitsLanded, s.lazyCommitDue = 0, 0, true
-	s.proofsBeforeTerm, s.proofsLanded = s.proofsBegun, s.proofsBegun
+	s.proofs.beginTerm()
+	s.lazyCommitDue = true
 	s.leadership.takeOver(v.Quarantine)
 	seen := s.claimsByToken(v.Entries)
 	entries := slices.Clone(v.Entries)
@@ -99,7 +99,7 @@ func (s *State) StartGranting(now time.Time) {
 		g.lifeBegan = now
 	}
 	for _, c := range s.claims {
-		c.boundAtCommit, c.journaled, c.inheritedGrant = 0, false, false
+		c.boundAt, c.journaled, c.inheritedGrant = moment{}, false, false
 		if c.holding != nil {
 			c.holding.journaledUntil = 0 // the first commit of the term, which is due already, has none of these entries
 		}
@@ -107,7 +107,7 @@ func (s *State) StartGranting(now time.Time) {
 		case c.holding == nil:
 			s.changed[c.Key] = struct{}{}
 		case !c.ready() || c.Deleting || c.holding.contested:
-			s.unconfirmed = append(s.unconfirmed, c)
+			s.proofs.awaitClaim(c)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (s *State) StartGranting(now time.Time) {
 // belong to the next leader.
 func (s *State) StepDown() {
 	s.leadership.end()
-	s.unconfirmed = nil
+	s.proofs.dropClaims()
 	s.dropGrants()
 }
 
