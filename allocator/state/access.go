@@ -7,26 +7,6 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Pending counts the grants and callers that wait for the next commit to the journal.
-type Pending struct {
-	Grants  int  // grants whose responses wait
-	Waiters int  // calls of NotifyOfNextCommit
-	Confirm bool // a commit would confirm an owner; no response waits for that commit
-	// Commit: a commit is due at once, for which no response waits. Few standby grants
-	// are left, or the entry of a claim that is being deleted is to be removed, or a read
-	// that was to be a proof has failed.
-	Commit bool
-	Proofs int  // used standby grants that await a proof
-	Proof  bool // a consistent read of the journal would confirm an owner; no response waits for that read
-}
-
-// Pending returns what waits for the next commit.
-func (s *State) Pending() Pending {
-	return Pending{
-		Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue, Commit: s.commitDue, Proofs: s.proofs.grantsAwaited(), Proof: s.proofDue,
-	}
-}
-
 // TakeChanged returns the claims and pools whose ownership or usage may have changed
 // since the last call, in no order.
 func (s *State) TakeChanged() []Key {

@@ -65,8 +65,11 @@ func (s *State) requireConfirmation(h *holding) {
 	h.claim.boundAt = s.proofs.now()
 	if s.leadership.mayGrant() {
 		s.proofs.awaitClaim(h.claim)
-		s.proofDue = s.proofDue || h.claim.journaled
-		s.lazyCommitDue = s.lazyCommitDue || !h.claim.journaled
+		if h.claim.journaled {
+			s.commitQueue.requestRead()
+		} else {
+			s.commitQueue.request()
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func (s *State) allObserved(uids []string) bool {
 // domains and pools whose event is overdue.
 func (s *State) Tick(now time.Time) {
 	if s.leadership.endQuarantine(now) {
-		s.lazyCommitDue = true
+		s.commitQueue.request()
 	}
 	if s.leadership.endEarlierWrites(now) {
 		s.recheckUnserved()

@@ -116,7 +116,9 @@ func (s *State) endGrant(g *OpenGrant) {
 	s.journalRoom.remove(&g.Entry)
 	// The entry of a stored claim leaves the journal with the next commit, unless room is
 	// short: see removeEntryOf.
-	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.journalRoom.isShort()
+	if h.claim == nil || s.journalRoom.isShort() {
+		s.commitQueue.request()
+	}
 	if h.claim == nil && len(h.grants) == 0 { // a moved range and a range in cooldown are no longer granted, and stay allocated
 		s.markChanged(h)
 	}
@@ -129,7 +131,7 @@ func (s *State) endGrant(g *OpenGrant) {
 // usually lands before the claim is gone.
 func (s *State) removeEntryOf(c *claim) {
 	if s.leadership.mayGrant() && c.holding != nil && c.holding.journaledUntil >= s.proofs.nextCommit() {
-		s.commitDue = true
+		s.commitQueue.requestNow()
 	}
 }
 

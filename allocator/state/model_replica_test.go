@@ -118,7 +118,7 @@ func (w *world) stepProof(r *replica) bool {
 	switch p := r.proof; {
 	case !b.leadership.granting || w.rng.IntN(2) == 0:
 		return false
-	case p == nil && (b.proofs.grantsAwaited() > 0 || b.proofDue):
+	case p == nil && (b.proofs.grantsAwaited() > 0 || b.Pending().Proof):
 		r.proof = &proofRead{number: b.BeginProof(), notBefore: parseVersion(r.current.ResourceVersion)}
 		w.logf("%s: begin read %d of the journal", r.name(), r.proof.number)
 	case p == nil:
@@ -247,7 +247,7 @@ func (w *world) catchUp(r *replica) {
 func (w *world) lead(r *replica) {
 	b := r.state
 	switch n := w.rng.IntN(20); {
-	case n < 8 && (b.queuedGrants > 0 || b.lazyCommitDue || b.commitDue || w.now.Sub(r.committedAt) > time.Second):
+	case n < 8 && (b.queuedGrants > 0 || b.Pending().Confirm || b.Pending().Commit || w.now.Sub(r.committedAt) > time.Second):
 		w.sendCommit(r, r.current.Next(b.BeginCommit()))
 	case r.restoredUnder && !w.breaks.ignoreRestore: // every action that writes addresses to stored claims follows a commit, which reads the journal
 	case n < 11:

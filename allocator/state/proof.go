@@ -167,7 +167,7 @@ func (g *OpenGrant) notifyProven(err error) {
 
 // BeginProof begins a consistent read of the journal, and returns the number of the read.
 func (s *State) BeginProof() uint64 {
-	s.proofDue = false
+	s.commitQueue.readBegins()
 	return s.proofs.readBegins()
 }
 
@@ -181,7 +181,11 @@ func (s *State) ProofLanded(now time.Time, n uint64) {
 
 // ProofFailed records that a read has not shown that this replica leads. The next commit
 // decides.
-func (s *State) ProofFailed() { s.commitDue = s.leadership.mayGrant() }
+func (s *State) ProofFailed() {
+	if s.leadership.mayGrant() {
+		s.commitQueue.requestNow()
+	}
+}
 
 // applyProofs applies the commits and the reads that have landed, and reports the claims
 // that they confirm as changed.

@@ -49,7 +49,9 @@ func (s *State) SetReadDenied(now time.Time, resource string, err error) {
 	before := s.readDenied[resource]
 	if err == nil {
 		delete(s.readDenied, resource)
-		s.lazyCommitDue = s.lazyCommitDue || before.expired
+		if before.expired {
+			s.commitQueue.request()
+		}
 		return
 	}
 	d := before
@@ -60,7 +62,9 @@ func (s *State) SetReadDenied(now time.Time, resource string, err error) {
 	d.observed = now
 	d.expired = now.Sub(d.since) >= s.limits.GrantLife
 	s.readDenied[resource] = d
-	s.lazyCommitDue = s.lazyCommitDue || d.expired && !before.expired
+	if d.expired && !before.expired {
+		s.commitQueue.request()
+	}
 }
 
 // UnreadableResources records which resources the journal lists with objects and this

@@ -267,7 +267,9 @@ func (s *State) takeStandby(domain *space, d *demand, ranges []allocator.Range) 
 	g := domain.standby[i]
 	domain.standby = slices.Delete(domain.standby, i, i+1)
 	g.demand.ready--
-	s.commitDue = s.commitDue || g.demand.ready <= g.demand.target/4
+	if g.demand.ready <= g.demand.target/4 {
+		s.commitQueue.requestNow()
+	}
 	g.demand = nil
 	return g
 }

@@ -18,6 +18,7 @@ type State struct {
 
 	leadership  leadership
 	proofs      proofs
+	commitQueue commitQueue
 	journalRoom journalRoom
 
 	spaces       map[string]*space       // routing domain -> its addresses
@@ -67,12 +68,7 @@ type State struct {
 	inUse            addressesInUse        // see inuse.go
 	lastOwnerID      allocator.OwnerID
 
-	queuedGrants      int            // number of grants in state grantQueued
-	lazyCommitDue     bool           // a commit would confirm an owner; no response waits for that commit
-	commitDue         bool           // a commit is due at once, for which no response waits, see Pending.Commit
-	proofDue          bool           // a read would confirm an owner; no response waits for that read
-	waitersForNext    []chan<- error // callers of NotifyOfNextCommit, for the next commit
-	waitersForCurrent []chan<- error // callers of NotifyOfNextCommit, for the commit in flight
+	queuedGrants int // number of grants in state grantQueued
 }
 
 // Limits bound the grants that a State accepts.

@@ -13,7 +13,7 @@ import (
 func (s *State) TakeOver(v journal.Revision) {
 	s.dropGrants()
 	s.proofs.beginTerm()
-	s.lazyCommitDue = true
+	s.commitQueue.request()
 	s.leadership.takeOver(v.Quarantine)
 	seen := s.claimsByToken(v.Entries)
 	entries := slices.Clone(v.Entries)
@@ -134,9 +134,8 @@ func (s *State) dropGrants() {
 		domain.standby = nil
 	}
 	clear(s.demands)
-	s.lazyCommitDue, s.commitDue, s.proofDue, s.queuedGrants = false, false, false, 0
-	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
-	s.notifyWaiters(&NotServingError{Reason: "another replica took the journal over"})
+	s.queuedGrants = 0
+	s.commitQueue.abandon(&NotServingError{Reason: "another replica took the journal over"})
 }
 
 // StopGranting makes the state deny further requests. Queued grants still belong to the
