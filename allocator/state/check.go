@@ -13,7 +13,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -23,6 +23,17 @@ func (s *State) Check() error {
 
 func (s *State) checkCommitQueue() error {
 	return s.commitQueue.check(s.proofs.isCommitInFlight())
+}
+
+func (s *State) checkAccess() error {
+	stored := map[string]int{}
+	for _, c := range s.claims {
+		stored[c.Key.Resource]++
+	}
+	for k := range s.pools {
+		stored[k.Resource]++
+	}
+	return s.access.check(stored)
 }
 
 func (s *State) checkGrants() error {

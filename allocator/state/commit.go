@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator/journal"
@@ -96,10 +95,10 @@ func (s *State) BeginCommit() journal.Snapshot {
 	s.commitQueue.commitBegins()
 	s.queuedGrants = 0
 	s.planStandby()
-	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}
+	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Entries: make([]journal.Entry, 0, len(s.grants))}
 	withGrants := map[string]bool{} // resources with open grants
 	for _, g := range s.grants {
-		if s.readDenied[g.Resource].expired {
+		if s.access.hasExpired(g.Resource) {
 			// The journal stops listing a resource that could not be read for a grant
 			// life (readaccess.go). This leader keeps the ranges; a new leader may grant
 			// them again, although the object may be stored.
@@ -112,18 +111,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 		r.Entries = append(r.Entries, g.Entry)
 	}
 	r.Entries = append(r.Entries, s.standbyEntries()...)
-	for k, v := range s.applied {
-		switch inUse := withGrants[k] || s.storedCount[k] > 0 && !s.readDenied[k].expired; { // objects of k are stored, or grants for k are open
-		case inUse && s.unserved[k]:
-			r.Unserved = append(r.Unserved, k)
-		case s.unserved[k]: // a replica that serves k then serves more resources than the journal lists, and takes the journal over
-			continue
-		case !inUse:
-			v = 0 // the next leader lists the resource from the API server if it may read it, and otherwise need not wait
-		}
-		r.Applied[k] = v
-	}
-	slices.Sort(r.Unserved)
+	r.Applied, r.Unserved = s.access.listed(withGrants)
 	return r
 }
 

@@ -73,6 +73,13 @@ func (s *State) requireConfirmation(h *holding) {
 	}
 }
 
+// RequireConfirmation makes the next commit confirm the owner with this UID.
+func (s *State) RequireConfirmation(uid string) {
+	if c := s.claims[uid]; c != nil && c.holding != nil {
+		s.requireConfirmation(c.holding)
+	}
+}
+
 // reevaluateConflicts resolves the conflicts of h again, after its strength has changed.
 func (s *State) reevaluateConflicts(h *holding) {
 	domain := s.space(h.space)

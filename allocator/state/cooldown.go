@@ -14,6 +14,14 @@ import (
 // cooldown, and each event of the pool repeats them. The package documentation defines
 // release records, cooldown list and moved record.
 
+// RecordClockAhead returns by how much the clock of recorded times is ahead of the clock
+// of this state's times.
+func (s *State) RecordClockAhead() time.Duration { return s.recordClockAhead }
+
+// SetRecordClockAhead sets by how much the clock of recorded times is ahead of the clock
+// of this state's times.
+func (s *State) SetRecordClockAhead(d time.Duration) { s.recordClockAhead = d }
+
 // indexFreeAt adds a holding to the holdings of its pool with a freeAt.
 func (s *State) indexFreeAt(h *holding) {
 	if s.withFreeAt[h.pool] == nil {

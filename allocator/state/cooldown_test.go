@@ -234,7 +234,7 @@ func TestAddReadPool_IgnoresADeletedPool(t *testing.T) {
 func TestAddReadPool_WithoutAnEventIsRemoved(t *testing.T) {
 	s := newTestState(t)
 	read := s.nextPool("10.9.0.0-10.9.0.9")
-	read.Key.Name, read.ResourceVersion = "ghost", s.applied[modelPools]+2
+	read.Key.Name, read.ResourceVersion = "ghost", s.access.applied[modelPools]+2
 	s.AddReadPool(s.now, read)
 	request := Request{Claim: key("a"), Pool: read.Key, Ranges: []RangeRequest{{Count: 1}}}
 	for _, step := range []struct {

@@ -40,7 +40,7 @@ func (s *State) hasObservedFence(g *OpenGrant) bool {
 	case p != nil:
 		return p.ResourceVersion >= g.fenceVersion && !p.readAhead
 	default:
-		return s.applied[g.Resource] >= g.fenceVersion
+		return s.access.hasApplied(g.Resource, g.fenceVersion)
 	}
 }
 
@@ -117,14 +117,10 @@ func (s *State) Tick(now time.Time) {
 //   - for a stored claim, this replica serves the API: the claim is fenced first, which
 //     only such a replica may do
 func (s *State) canExpire(g *OpenGrant) bool {
-	if g.IsStandby() {
-		for _, d := range s.readDenied {
-			if !d.expired {
-				return false
-			}
-		}
+	if g.IsStandby() && !s.access.isEachReadable() {
+		return false
 	}
-	return s.readDenied[g.Resource].err == nil && (!s.unserved[g.Resource] || g.UID == "")
+	return !s.access.isDenied(g.Resource) && (!s.access.isSwitchedOff(g.Resource) || g.UID == "")
 }
 
 // ExpireObserved ends a grant that ExpiredGrants has returned, and returns true in each

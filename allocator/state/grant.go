@@ -15,10 +15,10 @@ func (s *State) checkCanGrant(q Request) error {
 		return ErrNotLeader
 	case s.leadership.inQuarantine() && !s.ownsRequested(q):
 		return s.leadership.quarantineError()
-	case s.readDenied[q.Claim.Resource].err != nil:
-		return s.readDenied[q.Claim.Resource].notServingError(q.Claim.Resource)
-	case s.readDenied[q.Pool.Resource].err != nil:
-		return s.readDenied[q.Pool.Resource].notServingError(q.Pool.Resource)
+	case s.access.isDenied(q.Claim.Resource):
+		return s.access.deniedError(q.Claim.Resource)
+	case s.access.isDenied(q.Pool.Resource):
+		return s.access.deniedError(q.Pool.Resource)
 	case s.isBehind(q.UID, q.Version):
 		return ErrBehind
 	}
@@ -149,6 +149,14 @@ func (s *State) WithdrawGrant(g *OpenGrant) {
 	s.endGrant(g)
 }
 
+// WithdrawToken ends the open grant with this token. Precondition: the response of the
+// grant has not left this process.
+func (s *State) WithdrawToken(t journal.Token) {
+	if g := s.grants[t]; g != nil && g.state == grantCommitted {
+		s.WithdrawGrant(g)
+	}
+}
+
 // OpenGrant is a grant whose object has not been observed, or, without a UID and with a
 // StoredName, a set of ranges that a pool update withholds.
 type OpenGrant struct {
@@ -185,6 +193,14 @@ func (s *State) Answer(t journal.Token) any {
 	}
 	return nil
 }
+
+// NotifyCommit registers a buffered channel for the outcome of the grant's commit: nil
+// once the journal contains the grant.
+func (g *OpenGrant) NotifyCommit(committed chan error) { g.waiter = committed }
+
+// AwaitsCommit reports whether a commit must land before the response of the grant may
+// leave.
+func (g *OpenGrant) AwaitsCommit() bool { return g.state != grantCommitted }
 
 // isUnnamed reports whether the grant is to a create for which the API server had yet to
 // generate the name.

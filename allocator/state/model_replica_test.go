@@ -215,7 +215,7 @@ func (w *world) catchUp(r *replica) {
 			continue
 		}
 		switch {
-		case w.breaks.noWatermark, w.breaks.partialList && r.state.applied[resource] >= version:
+		case w.breaks.noWatermark, w.breaks.partialList && r.state.access.applied[resource] >= version:
 		case copied[resource] < version:
 			if !w.deliver(r) {
 				w.readJournal(r) // the events do not exist: etcd was restored
@@ -237,7 +237,7 @@ func (w *world) catchUp(r *replica) {
 	if r.state.leadership.quarantined {
 		w.tally.ledQuarantined++
 	}
-	if r.unserved && r.state.storedCount[modelOthers] > 0 {
+	if r.unserved && r.state.access.stored[modelOthers] > 0 {
 		w.tally.ledUnserved++
 	}
 	w.logf("%s: start granting", r.name())
@@ -523,7 +523,7 @@ func (w *world) startReplica(r *replica) {
 	}
 	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, w.limits(), token)}
 	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableResources{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
-	r.state.unserved[modelOthers] = r.unserved
+	r.state.access.unserved[modelOthers] = r.unserved
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
 	r.unchangedSince, r.commitInFlight, r.scannedGrants, r.proof = time.Time{}, nil, nil, nil
 	r.storedGrants = map[string]*storedGrant{}

@@ -45,7 +45,7 @@ func (w *world) hidesEvent(r *replica, e event) bool {
 		return true
 	case w.isUnreadable(modelOthers):
 		if len(r.hiddenEvents) == 0 {
-			r.versionBeforeHidden = r.state.applied[modelOthers]
+			r.versionBeforeHidden = r.state.access.applied[modelOthers]
 		}
 		r.hiddenEvents = append(r.hiddenEvents, e)
 		return true
@@ -60,7 +60,7 @@ func (r *replica) othersVersion() uint64 {
 	if len(r.hiddenEvents) > 0 {
 		return r.versionBeforeHidden
 	}
-	return r.state.applied[modelOthers]
+	return r.state.access.applied[modelOthers]
 }
 
 // setReadDenied reports to a State whether modelOthers can be read.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -214,3 +215,10 @@ func (s *State) CountMoved(k Key) (n MovedCount) {
 	}
 	return n
 }
+
+// RecordFaults returns why records of moved ranges cannot be read: UID of the pool ->
+// error.
+func (s *State) RecordFaults() map[string]error { return maps.Clone(s.recordFaults) }
+
+// ClearRecordFault removes the fault of a pool whose record was deleted.
+func (s *State) ClearRecordFault(poolUID string) { delete(s.recordFaults, poolUID) }

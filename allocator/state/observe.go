@@ -14,9 +14,9 @@ import (
 func (s *State) ObserveClaim(now time.Time, c Claim) {
 	known := s.claims[c.UID]
 	if known == nil {
-		known = &claim{unserved: s.unserved[c.Key.Resource]}
+		known = &claim{unserved: s.access.isSwitchedOff(c.Key.Resource)}
 		s.claims[c.UID] = known
-		s.storedCount[c.Key.Resource]++
+		s.access.objectStored(c.Key.Resource)
 		if c.OwnerClaim != (Key{}) {
 			s.addressObjects[c.OwnerClaim] = append(s.addressObjects[c.OwnerClaim], known)
 		}
@@ -159,14 +159,6 @@ func isSubset(ranges, others []allocator.Range) bool {
 	return !slices.ContainsFunc(ranges, func(r allocator.Range) bool { return !slices.Contains(others, r) })
 }
 
-// RecordApplied records how far the events of a resource have been applied. Only events
-// in order count: the live read of an object proves nothing about further objects.
-func (s *State) RecordApplied(resource string, resourceVersion uint64) {
-	if resourceVersion > s.applied[resource] {
-		s.applied[resource] = resourceVersion
-	}
-}
-
 // routingDomainOf returns the routing domain of a claim's addresses, the first that
 // exists: (a) of its holding; (b) of its record; (c) of its known pool; (d) of its label.
 func (s *State) routingDomainOf(c *claim) string {
@@ -267,7 +259,7 @@ func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 	}
 	delete(s.claims, gone.UID)
 	s.undeferClaim(c)
-	s.storedCount[c.Key.Resource]--
+	s.access.objectGone(c.Key.Resource)
 	s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
 	if c.OwnerClaim != (Key{}) {
 		if s.addressObjects[c.OwnerClaim] = slices.DeleteFunc(s.addressObjects[c.OwnerClaim], func(o *claim) bool { return o == c }); len(s.addressObjects[c.OwnerClaim]) == 0 {

@@ -46,7 +46,7 @@ func (s *State) FindNotOffered(uid string) *NotOfferedError {
 	}
 	p, e := s.pools[c.Pool], &NotOfferedError{Pool: c.Pool}
 	switch {
-	case p == nil && s.readDenied[c.Pool.Resource].err != nil, p != nil && p.Fault != "":
+	case p == nil && s.access.isDenied(c.Pool.Resource), p != nil && p.Fault != "":
 		return nil
 	case p == nil:
 		return e

@@ -73,8 +73,8 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	if !s.leadership.mayGrant() {
 		return nil, ErrNotLeader
 	}
-	if d := s.readDenied[p.Key.Resource]; d.err != nil {
-		return nil, d.notServingError(p.Key.Resource)
+	if s.access.isDenied(p.Key.Resource) {
+		return nil, s.access.deniedError(p.Key.Resource)
 	}
 	old := s.pools[p.Key]
 	if old == nil {

@@ -19,7 +19,7 @@ func (s *State) ObservePool(now time.Time, p Pool) { s.storePool(now, p, false) 
 // AddReadPool applies a pool from a live read, ahead of its event. An unknown pool is
 // ignored if later events have been applied: the pool may be gone.
 func (s *State) AddReadPool(now time.Time, p Pool) {
-	if s.pools[p.Key] != nil || p.ResourceVersion > s.applied[p.Key.Resource] {
+	if s.pools[p.Key] != nil || !s.access.hasApplied(p.Key.Resource, p.ResourceVersion) {
 		s.storePool(now, p, true)
 	}
 }
@@ -33,7 +33,7 @@ const unconfirmedPoolLife = 10 * time.Second
 func (s *State) removeUnconfirmedPools(now time.Time) {
 	for k, p := range s.pools {
 		switch {
-		case !p.readAhead, s.applied[k.Resource] < p.ResourceVersion:
+		case !p.readAhead, !s.access.hasApplied(k.Resource, p.ResourceVersion):
 			p.eventOverdueSince = time.Time{}
 		case p.eventOverdueSince.IsZero():
 			p.eventOverdueSince = now
@@ -58,7 +58,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	case known == nil:
 		known = &pool{}
 		s.pools[p.Key] = known
-		s.storedCount[p.Key.Resource]++
+		s.access.objectStored(p.Key.Resource)
 	case p.ResourceVersion <= known.ResourceVersion:
 		if ahead || p.ResourceVersion < known.ResourceVersion {
 			return
@@ -232,7 +232,7 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 		s.markBlockChanges(p.Space, p.Blocked, nil)
 		s.freeUnlistedMoved(p, true)
 		s.endCooldowns(k)
-		s.storedCount[k.Resource]--
+		s.access.objectGone(k.Resource)
 		s.reevaluateOwners(k)
 		s.admitAllDeferred()
 	}

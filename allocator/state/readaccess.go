@@ -1,7 +1,6 @@
 package state
 
 import (
-	"fmt"
 	"maps"
 	"time"
 
@@ -29,43 +28,6 @@ import (
 // uninterrupted: while the replica was frozen for longer, the resource may have been
 // readable.
 const maxUnobserved = 10 * time.Second
-
-// denial records since when the API server denies reading a resource.
-type denial struct {
-	err      error
-	since    time.Time
-	observed time.Time // time of the last observation
-	expired  bool      // the denial has lasted for a grant life
-}
-
-// notServingError returns the error for requests that depend on the resource.
-func (d denial) notServingError(resource string) error {
-	return &NotServingError{NoOtherReplica: true, RetryAfter: 5 * time.Second, Reason: fmt.Sprintf("objects of %s cannot be read: %v", resource, d.err)}
-}
-
-// SetReadDenied records whether the API server denies reading a resource; err is nil if
-// reading is allowed.
-func (s *State) SetReadDenied(now time.Time, resource string, err error) {
-	before := s.readDenied[resource]
-	if err == nil {
-		delete(s.readDenied, resource)
-		if before.expired {
-			s.commitQueue.request()
-		}
-		return
-	}
-	d := before
-	d.err = err
-	if before.err == nil || now.Sub(before.observed) > maxUnobserved {
-		d.since = now
-	}
-	d.observed = now
-	d.expired = now.Sub(d.since) >= s.limits.GrantLife
-	s.readDenied[resource] = d
-	if d.expired && !before.expired {
-		s.commitQueue.request()
-	}
-}
 
 // UnreadableResources records which resources the journal lists with objects and this
 // replica cannot read: resource -> listed version, and since when this replica has found

@@ -165,7 +165,7 @@ func (s *State) planStandby() {
 	for _, d := range s.demandsByAge() {
 		d.given, d.ready = 0, 0
 		p, err := s.poolForRequest(Request{Pool: d.pool, Ranges: d.requests()})
-		if err != nil || s.readDenied[d.pool.Resource].err != nil {
+		if err != nil || s.access.isDenied(d.pool.Resource) {
 			continue
 		}
 		domain := s.space(p.Space)

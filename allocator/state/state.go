@@ -20,6 +20,7 @@ type State struct {
 	proofs      proofs
 	commitQueue commitQueue
 	journalRoom journalRoom
+	access      access
 
 	spaces       map[string]*space       // routing domain -> its addresses
 	pools        map[Key]*pool           // pool key -> known pool
@@ -39,10 +40,6 @@ type State struct {
 	holdingsByKey    map[Key][]*holding
 	holdingByRequest map[string]*holding          // admission request of an unnamed claim -> holding with the open grant
 	grants           map[journal.Token]*OpenGrant // token -> open grant. Invariant: g is in g.holding.grants, and no two grants share a token
-	applied          map[string]uint64            // resource -> resourceVersion of the last event applied
-	storedCount      map[string]int               // resource -> number of stored claims or pools
-	unserved         map[string]bool              // resources whose API is switched off and whose objects are counted
-	readDenied       map[string]denial            // resources that the API server denies reading
 	changed          map[Key]struct{}             // claims and pools whose ownership or usage may have changed, see TakeChanged
 	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not
 	// (DecideMoved). Invariants: h.freeAt is set for each listed h; each holding with a
@@ -189,6 +186,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		newToken:         newToken,
 		leadership:       leadership{limits: &lim},
 		journalRoom:      newJournalRoom(&lim),
+		access:           newAccess(resources, &lim),
 		spaces:           map[string]*space{},
 		pools:            map[Key]*pool{},
 		poolByWindow:     map[*allocator.Pool]Key{},
@@ -200,10 +198,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		holdingsByKey:    map[Key][]*holding{},
 		holdingByRequest: map[string]*holding{},
 		grants:           map[journal.Token]*OpenGrant{},
-		applied:          map[string]uint64{},
-		storedCount:      map[string]int{},
-		unserved:         map[string]bool{},
-		readDenied:       map[string]denial{},
 		changed:          map[Key]struct{}{},
 		withFreeAt:       map[Key]map[*holding]struct{}{},
 		cooldownSums:     map[Key]cooldownSum{},
@@ -212,9 +206,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		recordFaults:     map[string]error{},
 		demands:          map[demandKey]*demand{},
 		inUse:            newAddressesInUse(),
-	}
-	for _, resource := range resources {
-		s.applied[resource] = 0
 	}
 	return s
 }
@@ -245,6 +236,20 @@ func (s *State) AllKeys() []Key {
 		}
 	}
 	return all
+}
+
+// TakeChanged returns the claims and pools whose ownership or usage may have changed
+// since the last call, in no order.
+func (s *State) TakeChanged() []Key {
+	if len(s.changed) == 0 {
+		return nil
+	}
+	keys := make([]Key, 0, len(s.changed))
+	for k := range s.changed {
+		keys = append(keys, k)
+	}
+	clear(s.changed)
+	return keys
 }
 
 func boolToInt(b bool) int {
