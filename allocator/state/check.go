@@ -13,7 +13,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}

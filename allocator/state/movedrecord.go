@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -73,29 +74,99 @@ func (m Moved) Compare(o Moved) int {
 		cmp.Compare(m.Claim.Namespace, o.Claim.Namespace), cmp.Compare(m.MovedUID, o.MovedUID))
 }
 
+// movedRecords are the moved records of all pools, as last read or written, and the
+// faults of those that cannot be read.
+//
+// Invariant: a record is listed under its pool.
+type movedRecords struct {
+	byPool  map[Key]MovedRecord // pool -> stored record
+	faults  map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
+	changes uint64              // see MovedRecordChanges
+}
+
+func newMovedRecords() movedRecords {
+	return movedRecords{byPool: map[Key]MovedRecord{}, faults: map[string]error{}}
+}
+
+// forget removes all records and faults, before a new leader reads them.
+func (m *movedRecords) forget() {
+	clear(m.byPool)
+	clear(m.faults)
+}
+
+// read applies a record as read, with its fault.
+func (m *movedRecords) read(r MovedRecord) {
+	m.changes++
+	if r.Fault != nil {
+		m.faults[r.UID] = r.Fault
+	} else {
+		delete(m.faults, r.UID)
+	}
+	m.byPool[r.Pool] = r
+}
+
+// saved applies a record as written. Without parts it was deleted.
+func (m *movedRecords) saved(r MovedRecord) {
+	m.changes++
+	if len(r.Parts) == 0 {
+		delete(m.byPool, r.Pool)
+		delete(m.faults, r.UID)
+		return
+	}
+	m.byPool[r.Pool] = r
+}
+
+// of returns the stored record of a pool, which may be of an earlier pool with its key.
+func (m *movedRecords) of(pool Key) MovedRecord { return m.byPool[pool] }
+
+// faultOf returns why the record of the pool with this UID cannot be read; nil if it can
+// be read, or the UID is not known.
+func (m *movedRecords) faultOf(uid string) error {
+	if uid == "" {
+		return nil
+	}
+	return m.faults[uid]
+}
+
+// check verifies the invariant.
+func (m *movedRecords) check() error {
+	for pool, r := range m.byPool {
+		if r.Pool != pool {
+			return fmt.Errorf("the moved record of %s is listed under %s", r.Pool, pool)
+		}
+	}
+	return nil
+}
+
+// RecordFaults returns why records of moved ranges cannot be read: UID of the pool ->
+// error.
+func (s *State) RecordFaults() map[string]error { return s.movedRecords.knownFaults() }
+
+func (m *movedRecords) knownFaults() map[string]error { return maps.Clone(m.faults) }
+
+// ClearRecordFault removes the fault of a pool whose record was deleted.
+func (s *State) ClearRecordFault(poolUID string) { s.movedRecords.clearFault(poolUID) }
+
+func (m *movedRecords) clearFault(uid string) { delete(m.faults, uid) }
+
+// MovedRecordChanges counts the calls of SetMovedRecord and MovedRecordSaved. A save in
+// flight is not counted yet: a record that was read during that save may be older than
+// the saved record. Such a record can only keep a range that is free, never free a range.
+func (s *State) MovedRecordChanges() uint64 { return s.movedRecords.countChanges() }
+
+func (m *movedRecords) countChanges() uint64 { return m.changes }
+
 // SetMovedRecords replaces all moved records by the records that a new leader has read.
 func (s *State) SetMovedRecords(all []MovedRecord) {
-	clear(s.movedRecords)
-	clear(s.recordFaults)
+	s.movedRecords.forget()
 	for _, r := range all {
 		s.SetMovedRecord(r)
 	}
 }
 
-// MovedRecordChanges counts the calls of SetMovedRecord and MovedRecordSaved. A save in
-// flight is not counted yet: a record that was read during that save may be older than
-// the saved record. Such a record can only keep a range that is free, never free a range.
-func (s *State) MovedRecordChanges() uint64 { return s.movedRecordChanges }
-
 // SetMovedRecord applies the moved record of a pool as read.
 func (s *State) SetMovedRecord(r MovedRecord) {
-	s.movedRecordChanges++
-	if r.Fault != nil {
-		s.recordFaults[r.UID] = r.Fault
-	} else {
-		delete(s.recordFaults, r.UID)
-	}
-	s.movedRecords[r.Pool] = r
+	s.movedRecords.read(r)
 	if p := s.pools[r.Pool]; p != nil {
 		s.applyMovedRecord(p)
 	}
@@ -103,7 +174,7 @@ func (s *State) SetMovedRecord(r MovedRecord) {
 
 // applyMovedRecord applies the moved record of a pool to its holdings.
 func (s *State) applyMovedRecord(p *pool) {
-	r := s.movedRecords[p.Key]
+	r := s.movedRecords.of(p.Key)
 	if r.UID != p.UID || len(r.Parts) == 0 {
 		return
 	}
@@ -131,13 +202,7 @@ func (s *State) applyMovedRecord(p *pool) {
 // The record may declare that cooldown lists up to a revision do not show a range
 // (IgnoreListsUntil).
 func (s *State) MovedRecordSaved(r MovedRecord) {
-	s.movedRecordChanges++
-	if len(r.Parts) == 0 {
-		delete(s.movedRecords, r.Pool)
-		delete(s.recordFaults, r.UID)
-		return
-	}
-	s.movedRecords[r.Pool] = r
+	s.movedRecords.saved(r)
 	ignoredUntil := map[Moved]uint64{}
 	for _, part := range r.Parts {
 		for _, m := range part.Moved {
@@ -161,7 +226,7 @@ func (s *State) MovedRecordSaved(r MovedRecord) {
 // record. known is false if no pool with this UID is known.
 func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, known bool) {
 	if p := s.pools[k]; p == nil || p.UID != uid {
-		return nil, s.movedRecords[k], false
+		return nil, s.movedRecords.of(k), false
 	}
 	for h := range s.withFreeAt[k] {
 		if h.isMoved() && !s.isUndecided(h) {
@@ -171,7 +236,7 @@ func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, kn
 		}
 	}
 	slices.SortFunc(list, Moved.Compare)
-	return list, s.movedRecords[k], true
+	return list, s.movedRecords.of(k), true
 }
 
 // MayBeListed reports whether a stored cooldown list, up to this version of the pool, may
@@ -215,10 +280,3 @@ func (s *State) CountMoved(k Key) (n MovedCount) {
 	}
 	return n
 }
-
-// RecordFaults returns why records of moved ranges cannot be read: UID of the pool ->
-// error.
-func (s *State) RecordFaults() map[string]error { return maps.Clone(s.recordFaults) }
-
-// ClearRecordFault removes the fault of a pool whose record was deleted.
-func (s *State) ClearRecordFault(poolUID string) { delete(s.recordFaults, poolUID) }

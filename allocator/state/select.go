@@ -143,8 +143,8 @@ func (s *State) poolForRequest(q Request) (*pool, error) {
 		return nil, &NoPoolError{Pool: q.Pool}
 	case p.Deleting:
 		return nil, &PoolDeletingError{Pool: q.Pool}
-	case p.UID != "" && s.recordFaults[p.UID] != nil:
-		return nil, &NotServingError{NoOtherReplica: true, RetryAfter: 5 * time.Second, Reason: fmt.Sprintf("pool %s: %v", q.Pool, s.recordFaults[p.UID])}
+	case s.movedRecords.faultOf(p.UID) != nil:
+		return nil, &NotServingError{NoOtherReplica: true, RetryAfter: 5 * time.Second, Reason: fmt.Sprintf("pool %s: %v", q.Pool, s.movedRecords.faultOf(p.UID))}
 	case p.Paused && slices.ContainsFunc(q.Ranges, func(w RangeRequest) bool { return !w.Exact.IsValid() }):
 		return nil, &PoolPausedError{Pool: q.Pool}
 	case p.Fault != "":

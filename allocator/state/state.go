@@ -16,11 +16,12 @@ type State struct {
 	limits   *Limits
 	newToken func() journal.Token
 
-	leadership  leadership
-	proofs      proofs
-	commitQueue commitQueue
-	journalRoom journalRoom
-	access      access
+	leadership   leadership
+	proofs       proofs
+	commitQueue  commitQueue
+	journalRoom  journalRoom
+	access       access
+	movedRecords movedRecords
 
 	spaces       map[string]*space       // routing domain -> its addresses
 	pools        map[Key]*pool           // pool key -> known pool
@@ -52,12 +53,9 @@ type State struct {
 	// holding over (isReleased is false), or (c) the pool's list or the moved record
 	// shows the range as moved (keepMoved) before this replica has observed that the
 	// moved object is gone, or while an address object of the claim owns the range.
-	withFreeAt         map[Key]map[*holding]struct{}
-	cooldownSums       map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
-	movedRecords       map[Key]MovedRecord // pool -> stored record of its moved ranges
-	movedRecordChanges uint64              // see MovedRecordChanges
-	recordFaults       map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
-	undecided          map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
+	withFreeAt   map[Key]map[*holding]struct{}
+	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
+	undecided    map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
 	// recordClockAhead is by how much the clock of recorded times (the API server's, as
 	// estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
@@ -186,6 +184,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		newToken:         newToken,
 		leadership:       leadership{limits: &lim},
 		journalRoom:      newJournalRoom(&lim),
+		movedRecords:     newMovedRecords(),
 		access:           newAccess(resources, &lim),
 		spaces:           map[string]*space{},
 		pools:            map[Key]*pool{},
@@ -202,8 +201,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		withFreeAt:       map[Key]map[*holding]struct{}{},
 		cooldownSums:     map[Key]cooldownSum{},
 		undecided:        map[string]*holding{},
-		movedRecords:     map[Key]MovedRecord{},
-		recordFaults:     map[string]error{},
 		demands:          map[demandKey]*demand{},
 		inUse:            newAddressesInUse(),
 	}
