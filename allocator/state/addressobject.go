@@ -61,7 +61,7 @@ func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
 // token was removed from the claim.
 func (s *State) joinAddressObject(c *claim) {
 	granted := slices.Clone(s.holdingsByKey[c.Key])
-	if g := s.grants[c.Token]; g != nil && g.isFor(c.Key, c.UID) {
+	if g := s.grants.find(c.Token); g != nil && g.isFor(c.Key, c.UID) {
 		granted = append(granted, g.holding)
 	}
 	for _, from := range granted {
@@ -84,7 +84,7 @@ func (s *State) joinAddressObject(c *claim) {
 // endGrantOfCovered ends the grant of an address object whose claim owns the range
 // already.
 func (s *State) endGrantOfCovered(c *claim, h *holding) {
-	if g := s.grants[c.Token]; g != nil && g.isFor(c.Key, c.UID) {
+	if g := s.grants.find(c.Token); g != nil && g.isFor(c.Key, c.UID) {
 		s.endGrant(g)
 	}
 	s.markChanged(h)

@@ -13,7 +13,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -37,25 +37,17 @@ func (s *State) checkAccess() error {
 }
 
 func (s *State) checkGrants() error {
-	queued, entries := 0, make([]*journal.Entry, 0, len(s.grants))
-	for token, g := range s.grants {
+	entries := make([]*journal.Entry, 0, s.grants.number())
+	for g := range s.grants.all() {
 		switch {
-		case g.Token != token:
-			return fmt.Errorf("grant %s is indexed as %s", g.Token, token)
 		case s.holdings[g.holding.id] != g.holding:
-			return fmt.Errorf("grant %s is of a holding that was freed", token)
+			return fmt.Errorf("grant %s is of a holding that was freed", g.Token)
 		case !slices.Contains(g.holding.grants, g):
-			return fmt.Errorf("grant %s is not among those of its holding", token)
+			return fmt.Errorf("grant %s is not among those of its holding", g.Token)
 		case !slices.Equal(g.Ranges, g.holding.ranges):
-			return fmt.Errorf("grant %s of %v is on a holding of %v", token, g.Ranges, g.holding.ranges)
-		}
-		if g.state == grantQueued {
-			queued++
+			return fmt.Errorf("grant %s of %v is on a holding of %v", g.Token, g.Ranges, g.holding.ranges)
 		}
 		entries = append(entries, &g.Entry)
-	}
-	if queued != s.queuedGrants {
-		return fmt.Errorf("%d grants queued, counted %d", queued, s.queuedGrants)
 	}
 	return s.journalRoom.check(entries)
 }
@@ -66,7 +58,7 @@ func (s *State) checkStandby() error {
 			switch {
 			case g.holding != nil || g.unproven || !g.IsStandby():
 				return fmt.Errorf("standby grant %s is used", g.Token)
-			case s.grants[g.Token] != nil:
+			case s.grants.find(g.Token) != nil:
 				return fmt.Errorf("standby grant %s is an open grant", g.Token)
 			case g.state == grantQueued || g.state == grantInFlight && !s.proofs.isCommitInFlight():
 				return fmt.Errorf("standby grant %s is in no commit", g.Token)
@@ -104,7 +96,7 @@ func (s *State) checkHoldings() error {
 			return fmt.Errorf("%s: contested %t, indexed %t", name, h.contested, contested)
 		}
 		for _, g := range h.grants {
-			if other, twice := seen[g.Token]; twice || s.grants[g.Token] != g {
+			if other, twice := seen[g.Token]; twice || !s.grants.isOpen(g) {
 				return fmt.Errorf("%s: its grant %s is unknown, or also of holding %d", name, g.Token, other)
 			}
 			seen[g.Token] = id

@@ -85,7 +85,7 @@ type Pending struct {
 // Pending returns what waits for the next commit.
 func (s *State) Pending() Pending {
 	p := s.commitQueue.pending()
-	p.Grants, p.Proofs = s.queuedGrants, s.proofs.grantsAwaited()
+	p.Grants, p.Proofs = s.grants.awaitCommit(), s.proofs.grantsAwaited()
 	return p
 }
 
@@ -93,24 +93,12 @@ func (s *State) Pending() Pending {
 func (s *State) BeginCommit() journal.Snapshot {
 	s.proofs.commitBegins()
 	s.commitQueue.commitBegins()
-	s.queuedGrants = 0
 	s.planStandby()
-	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Entries: make([]journal.Entry, 0, len(s.grants))}
-	withGrants := map[string]bool{} // resources with open grants
-	for _, g := range s.grants {
-		if s.access.hasExpired(g.Resource) {
-			// The journal stops listing a resource that could not be read for a grant
-			// life (readaccess.go). This leader keeps the ranges; a new leader may grant
-			// them again, although the object may be stored.
-			continue
-		}
-		if g.state == grantQueued {
-			g.state = grantInFlight
-		}
-		withGrants[g.Resource] = true
-		r.Entries = append(r.Entries, g.Entry)
-	}
-	r.Entries = append(r.Entries, s.standbyEntries()...)
+	// The journal stops listing a resource that could not be read for a grant life
+	// (readaccess.go). This leader keeps the ranges; a new leader may grant them again,
+	// although the object may be stored.
+	entries, withGrants := s.grants.commitBegins(s.access.hasExpired)
+	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Entries: append(entries, s.standbyEntries()...)}
 	r.Applied, r.Unserved = s.access.listed(withGrants)
 	return r
 }
@@ -120,18 +108,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 func (s *State) CommitLanded(now time.Time) {
 	s.proofs.commitLands()
 	s.commitQueue.commitEnds(nil)
-	for _, g := range s.grants {
-		if g.state == grantInFlight {
-			g.state, g.lifeBegan = grantCommitted, now
-			if g.waiter != nil {
-				g.waiter <- nil
-				g.waiter = nil
-			}
-			if g.withdrawn {
-				s.endGrant(g)
-			}
-		}
-	}
+	s.grants.commitLands(now, s.endGrant)
 	for _, domain := range s.spaces {
 		for _, g := range domain.standby {
 			g.state = grantCommitted

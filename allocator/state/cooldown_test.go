@@ -145,7 +145,7 @@ func TestGrant_OfOwnedRangesNeedsNoCommit(t *testing.T) {
 	exact := []RangeRequest{{Exact: mustRange("10.0.0.3")}}
 	g, err := s.requestGrant(Request{Claim: key("vip"), UID: "vip", Ranges: exact})
 	if err != nil || len(g.Ranges) > 0 || len(s.commit().Entries) > 0 {
-		t.Errorf("granted %v, %v; the journal has %d entries, want none", g.Ranges, err, len(s.grants))
+		t.Errorf("granted %v, %v; the journal has %d entries, want none", g.Ranges, err, s.grants.number())
 	}
 	if err := s.CheckGrant(Claim{Key: key("vip"), Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.3")}, Token: g.Token}, "vip", version); err != nil {
 		t.Error(err)
@@ -178,8 +178,8 @@ func TestWithdrawGrant_Twice(t *testing.T) {
 	s.StepDown()
 	s.TakeOver(journal.Revision{})
 	s.StartGranting(s.now)
-	if s.WithdrawGrant(g); s.queuedGrants != 0 {
-		t.Errorf("%d grants wait for a commit", s.queuedGrants)
+	if s.WithdrawGrant(g); s.grants.awaitCommit() != 0 {
+		t.Errorf("%d grants wait for a commit", s.grants.awaitCommit())
 	}
 }
 
@@ -274,8 +274,8 @@ func TestRoutingDomain_OfAClaimIsThatOfItsPool(t *testing.T) {
 	s.StepDown()
 	s.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: entries}})
 	s.StartGranting(s.now)
-	if len(s.grants) > 0 {
-		t.Errorf("%d grants inherited, want none: the claim was observed", len(s.grants))
+	if s.grants.number() > 0 {
+		t.Errorf("%d grants inherited, want none: the claim was observed", s.grants.number())
 	}
 	s.observeDeleted("a")
 	if g, err := s.requestGrant(Request{Claim: key("b"), Ranges: []RangeRequest{{Exact: mustRange(address)}}}); err == nil {

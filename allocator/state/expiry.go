@@ -12,7 +12,7 @@ import (
 // was fenced and has not been observed since.
 func (s *State) ExpiredGrants(now time.Time) []*OpenGrant {
 	var out []*OpenGrant
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		if g.state != grantCommitted || now.Sub(g.lifeBegan) < s.limits.GrantLife || now.Before(g.fenceRetryAt) || !s.canExpire(g) {
 			continue
 		}

@@ -76,7 +76,6 @@ func (s *State) addGrant(h *holding, q Request) *OpenGrant {
 	if q.UID != "" {
 		g.StoredName, g.UID, g.basedOn = q.Claim.Name, q.UID, q.Version
 	}
-	s.queuedGrants++
 	s.indexGrant(g)
 	return g
 }
@@ -84,7 +83,7 @@ func (s *State) addGrant(h *holding, q Request) *OpenGrant {
 // indexGrant adds a grant to the open grants, to its holding, and to the bytes of the
 // journal.
 func (s *State) indexGrant(g *OpenGrant) {
-	s.grants[g.Token] = g
+	s.grants.add(g)
 	g.holding.grants = append(g.holding.grants, g)
 	for _, r := range g.holding.ranges { // a moved range, or a range in cooldown, may be granted to its claim again
 		s.updateAvoided(s.space(g.holding.space), r)
@@ -95,13 +94,10 @@ func (s *State) indexGrant(g *OpenGrant) {
 // endGrant ends a grant. A caller that waits for the commit of the grant gets a
 // *NotServingError, and its client may call again.
 func (s *State) endGrant(g *OpenGrant) {
-	if s.grants[g.Token] != g {
+	if !s.grants.isOpen(g) {
 		return
 	}
-	delete(s.grants, g.Token)
-	if g.state == grantQueued {
-		s.queuedGrants--
-	}
+	s.grants.remove(g)
 	if g.waiter != nil {
 		g.waiter <- &NotServingError{Reason: "the pool or the claim has changed meanwhile"}
 		g.waiter = nil
@@ -138,7 +134,7 @@ func (s *State) removeEntryOf(c *claim) {
 // WithdrawGrant ends a grant whose response never left. A grant in the commit in flight
 // ends when that commit has landed.
 func (s *State) WithdrawGrant(g *OpenGrant) {
-	if s.grants[g.Token] != g { // ended already, or without ranges
+	if !s.grants.isOpen(g) { // ended already, or without ranges
 		return
 	}
 	g.waiter = nil
@@ -152,7 +148,7 @@ func (s *State) WithdrawGrant(g *OpenGrant) {
 // WithdrawToken ends the open grant with this token. Precondition: the response of the
 // grant has not left this process.
 func (s *State) WithdrawToken(t journal.Token) {
-	if g := s.grants[t]; g != nil && g.state == grantCommitted {
+	if g := s.grants.find(t); g != nil && g.state == grantCommitted {
 		s.WithdrawGrant(g)
 	}
 }
@@ -181,14 +177,14 @@ type OpenGrant struct {
 
 // SetAnswer keeps an answer with an open grant. The state does not read the answer.
 func (s *State) SetAnswer(t journal.Token, answer any) {
-	if g := s.grants[t]; g != nil {
+	if g := s.grants.find(t); g != nil {
 		g.answer = answer
 	}
 }
 
 // Answer returns the answer of an open grant; nil if there is none.
 func (s *State) Answer(t journal.Token) any {
-	if g := s.grants[t]; g != nil {
+	if g := s.grants.find(t); g != nil {
 		return g.answer
 	}
 	return nil
@@ -253,7 +249,7 @@ func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
 // the holding of that grant because the ranges differ: the claim also names ranges that
 // it owned before, or names only a part of the granted ranges.
 func (s *State) endSpentGrant(c *claim) {
-	if g := s.grants[c.Token]; g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
+	if g := s.grants.find(c.Token); g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
 		c.hadGrant = s.endFulfilledGrants(g.holding, c)
 	}
 }
@@ -267,7 +263,7 @@ func (s *State) findHoldingOf(c *claim) *holding {
 	fits := func(h *holding) bool {
 		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)
 	}
-	if g := s.grants[c.Token]; g != nil && g.isFor(c.Key, c.UID) && fits(g.holding) {
+	if g := s.grants.find(c.Token); g != nil && g.isFor(c.Key, c.UID) && fits(g.holding) {
 		return g.holding
 	}
 	for _, h := range s.holdingsByKey[c.Key] {

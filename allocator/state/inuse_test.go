@@ -86,7 +86,7 @@ func TestInUse_EveryRoutingDomain(t *testing.T) {
 
 // endGrants ends all open grants.
 func (s *testState) endGrants() {
-	for _, open := range s.grants {
+	for open := range s.grants.all() {
 		s.endGrant(open)
 	}
 }

@@ -211,7 +211,7 @@ func modelRequests(exact allocator.Range, dualStack bool) []RangeRequest {
 // mutateCreate is the mutating webhook.
 func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 	b := k.to.state
-	if g := b.grants[c.broughtToken]; w.breaks.trustBroughtToken && g != nil && g.state == grantCommitted && g.Ranges[0] == c.exact {
+	if g := b.grants.find(c.broughtToken); w.breaks.trustBroughtToken && g != nil && g.state == grantCommitted && g.Ranges[0] == c.exact {
 		k.ended = true
 		w.respond(c, k, Grant{Ranges: []allocator.Range{c.exact}, Token: c.broughtToken})
 		return
@@ -325,7 +325,7 @@ func (w *world) validateCreate(c *createRequest) {
 	case w.now.Before(v.pausedUntil):
 		return
 	}
-	before := v.state.grants[c.response.Token]
+	before := v.state.grants.find(c.response.Token)
 	inherited := before != nil && before.IsStandby()
 	switch err := v.state.CheckGrant(Claim{Key: key, Pool: c.pool, Space: c.response.Space, SpaceGranted: true, Ranges: c.response.Ranges, Token: c.response.Token}, "", 0); {
 	case err == ErrUnproven: //nolint:errorlint // as the ledger compares it

@@ -44,10 +44,10 @@ func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	} else if h != nil && b.breaks.grantWithoutCommit {
 		g := b.addGrant(h, q)
 		g.state, g.lifeBegan = grantCommitted, now
-		b.queuedGrants--
+		b.grants.queued--
 		return g, nil
 	}
-	if g := b.usedStandby; g != nil && b.breaks.reuseStandby && q.UID == "" && b.checkCanGrant(q) == nil && b.grants[g.Token] == g && len(q.Ranges) == len(g.Ranges) && !q.Ranges[0].Exact.IsValid() {
+	if g := b.usedStandby; g != nil && b.breaks.reuseStandby && q.UID == "" && b.checkCanGrant(q) == nil && b.grants.find(g.Token) == g && len(q.Ranges) == len(g.Ranges) && !q.Ranges[0].Exact.IsValid() {
 		return g, nil
 	}
 	g, err := b.grantAsBroken(q, func() (*OpenGrant, error) { return b.State.Grant(now, q) })

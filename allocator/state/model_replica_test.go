@@ -247,7 +247,7 @@ func (w *world) catchUp(r *replica) {
 func (w *world) lead(r *replica) {
 	b := r.state
 	switch n := w.rng.IntN(20); {
-	case n < 8 && (b.queuedGrants > 0 || b.Pending().Confirm || b.Pending().Commit || w.now.Sub(r.committedAt) > time.Second):
+	case n < 8 && (b.grants.awaitCommit() > 0 || b.Pending().Confirm || b.Pending().Commit || w.now.Sub(r.committedAt) > time.Second):
 		w.sendCommit(r, r.current.Next(b.BeginCommit()))
 	case r.restoredUnder && !w.breaks.ignoreRestore: // every action that writes addresses to stored claims follows a commit, which reads the journal
 	case n < 11:

@@ -119,7 +119,7 @@ func (b *brokenState) grantAsBroken(q Request, grant func() (*OpenGrant, error))
 
 // openStandby lists the standby grants of an earlier leader.
 func (s *State) openStandby() (list []*OpenGrant) {
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		if g.IsStandby() {
 			list = append(list, g)
 		}

@@ -68,7 +68,7 @@ func (w *world) difference() string {
 		if !r.state.leadership.granting {
 			continue
 		}
-		if n := len(r.state.grants); n > 0 {
+		if n := r.state.grants.number(); n > 0 {
 			return fmt.Sprintf("%d grants open", n)
 		}
 		for _, domain := range []string{"", modelOtherDomain} {

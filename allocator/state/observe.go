@@ -85,7 +85,7 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 //	an owner names another domain, or none, and      that of its holding
 //	has the token of the version before
 func (s *State) keepDomain(known *claim, c *Claim) {
-	if g := s.grants[c.Token]; g != nil && g.isFulfilledBy(&claim{Claim: *c}) {
+	if g := s.grants.find(c.Token); g != nil && g.isFulfilledBy(&claim{Claim: *c}) {
 		c.Space, c.SpaceGranted = g.Space, true
 		return
 	}
@@ -232,7 +232,7 @@ func (s *State) bindClaim(c *claim) {
 	delete(s.holdingByRequest, h.requestUID)
 	s.indexByKey(h, c.owner())
 	s.endMovedOfReturned(c)
-	g := s.grants[c.Token]
+	g := s.grants.find(c.Token)
 	c.journaled = g != nil && g.holding == h && g.state == grantCommitted
 	c.hadGrant = s.endFulfilledGrants(h, c) || len(h.grants) > 0
 	s.requireConfirmation(h)

@@ -18,7 +18,7 @@ import (
 func (s *State) firstWithheld(p *pool) *OwnedError {
 	var first *OwnedError
 	isOffered := allocator.OverlapsAny(p.Window)
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		if !g.withholds() || g.Space != p.Space {
 			continue
 		}
@@ -132,7 +132,6 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	}
 	h := s.addHolding(p.Key, Key{}, old.Space, gone...)
 	g.holding = h
-	s.queuedGrants++
 	s.indexGrant(g)
 	s.assignAddresses(h)
 	return g, nil

@@ -47,7 +47,7 @@ func TestPoolDeletion_WaitsForOpenGrants(t *testing.T) {
 		g := s.mustGrant(Request{Claim: key("a")})
 		deleting(s)
 		s.expectAwaitsCreate("while the create is not over", true)
-		s.WithdrawGrant(s.grants[g.Token])
+		s.WithdrawGrant(s.grants.find(g.Token))
 		s.expectPoolReported("when the grant has ended")
 		s.expectAwaitsCreate("when the grant has ended", false)
 	})

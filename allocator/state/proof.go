@@ -147,7 +147,7 @@ func (g *OpenGrant) AwaitsProof() bool { return g.unproven }
 // NotifyProven sends the outcome of the proof of the grant with this token to done, which
 // must be buffered: at once if no proof is outstanding.
 func (s *State) NotifyProven(t journal.Token, done chan<- error) {
-	switch g := s.grants[t]; {
+	switch g := s.grants.find(t); {
 	case g == nil:
 		done <- ErrNotLeader
 	case !g.unproven:

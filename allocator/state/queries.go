@@ -79,7 +79,7 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 	if s.isBehind(uid, version) {
 		return ErrBehind
 	}
-	g, domain := s.grants[c.Token], s.domainOfUpdate(c, uid)
+	g, domain := s.grants.find(c.Token), s.domainOfUpdate(c, uid)
 	fresh := slices.DeleteFunc(slices.Clone(c.Ranges), func(r allocator.Range) bool { return s.ownsRange(uid, domain, r) })
 	if len(fresh) == 0 {
 		return nil
@@ -220,7 +220,7 @@ func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
 func (s *State) countGranted(p *pool) (n int64, until time.Time) {
 	core := s.space(p.Space).core
 	var granted []allocator.Range
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		h := g.holding
 		if h.space != p.Space || h.grants[0] != g || h.claim != nil || g.withholds() { // a holding counts once
 			continue
@@ -255,7 +255,7 @@ func (s *State) AwaitsCreate(now time.Time, pool Key) (wait time.Duration) {
 	if p == nil {
 		return 0
 	}
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		h := g.holding
 		if g.withholds() || h.pool != pool && (!h.inherited || h.pool != (Key{}) || h.space != p.Space || !h.overlapsAny(p.Window)) {
 			continue

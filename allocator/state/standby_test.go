@@ -105,8 +105,8 @@ func TestStandby_InFlight(t *testing.T) {
 	s.grantAny("a")
 	s.BeginCommit()
 	g := s.grantAny("b")
-	if !g.AwaitsCommit() || s.queuedGrants > 0 {
-		t.Errorf("awaits a commit: %t, %d grants queued", g.AwaitsCommit(), s.queuedGrants)
+	if !g.AwaitsCommit() || s.grants.awaitCommit() > 0 {
+		t.Errorf("awaits a commit: %t, %d grants queued", g.AwaitsCommit(), s.grants.awaitCommit())
 	}
 	s.CommitLanded(s.now)
 	if g.AwaitsCommit() {
@@ -316,7 +316,7 @@ func TestStandby_GrantsWhatThePolicyGives(t *testing.T) {
 				for i, s := range both {
 					s.commit()
 					if failed {
-						s.ExpireGrant(s.grants[tokens[i]])
+						s.ExpireGrant(s.grants.find(tokens[i]))
 					} else {
 						s.observeStored(name, ranges[i], tokens[i])
 					}

@@ -19,6 +19,7 @@ type State struct {
 	leadership   leadership
 	proofs       proofs
 	commitQueue  commitQueue
+	grants       openGrants
 	journalRoom  journalRoom
 	access       access
 	movedRecords movedRecords
@@ -39,9 +40,8 @@ type State struct {
 	// pool -> holdings of the ranges that updates of the pool withhold. Invariant: h is
 	// listed under h.key
 	holdingsByKey    map[Key][]*holding
-	holdingByRequest map[string]*holding          // admission request of an unnamed claim -> holding with the open grant
-	grants           map[journal.Token]*OpenGrant // token -> open grant. Invariant: g is in g.holding.grants, and no two grants share a token
-	changed          map[Key]struct{}             // claims and pools whose ownership or usage may have changed, see TakeChanged
+	holdingByRequest map[string]*holding // admission request of an unnamed claim -> holding with the open grant
+	changed          map[Key]struct{}    // claims and pools whose ownership or usage may have changed, see TakeChanged
 	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not
 	// (DecideMoved). Invariants: h.freeAt is set for each listed h; each holding with a
 	// freeAt and without a claim is listed.
@@ -62,8 +62,6 @@ type State struct {
 	demands          map[demandKey]*demand // see standby.go; empty in a follower
 	inUse            addressesInUse        // see inuse.go
 	lastOwnerID      allocator.OwnerID
-
-	queuedGrants int // number of grants in state grantQueued
 }
 
 // Limits bound the grants that a State accepts.
@@ -183,6 +181,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		limits:           &lim,
 		newToken:         newToken,
 		leadership:       leadership{limits: &lim},
+		grants:           newOpenGrants(),
 		journalRoom:      newJournalRoom(&lim),
 		movedRecords:     newMovedRecords(),
 		access:           newAccess(resources, &lim),
@@ -196,7 +195,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		holdings:         map[allocator.OwnerID]*holding{},
 		holdingsByKey:    map[Key][]*holding{},
 		holdingByRequest: map[string]*holding{},
-		grants:           map[journal.Token]*OpenGrant{},
 		changed:          map[Key]struct{}{},
 		withFreeAt:       map[Key]map[*holding]struct{}{},
 		cooldownSums:     map[Key]cooldownSum{},

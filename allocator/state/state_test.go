@@ -216,8 +216,8 @@ func TestGrant_ToANewerVersionWaitsForItsObservation(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := func(c *Claim) { c.Ranges = append(c.Ranges, mustRange("10.0.0.2")) }
-	if s.observeStored("a", "10.0.0.1", first.Token, both); len(s.grants) != 0 || s.available() != 8 {
-		t.Errorf("%d grants open, %d addresses free", len(s.grants), s.available())
+	if s.observeStored("a", "10.0.0.1", first.Token, both); s.grants.number() != 0 || s.available() != 8 {
+		t.Errorf("%d grants open, %d addresses free", s.grants.number(), s.available())
 	}
 	if _, err := more(s.version + 1); !errors.Is(err, ErrBehind) {
 		t.Errorf("version that is not observed yet: %v", err)
@@ -229,8 +229,8 @@ func TestGrant_ToANewerVersionWaitsForItsObservation(t *testing.T) {
 	if err != nil || !slices.Equal(second.Ranges, []allocator.Range{mustRange("10.0.0.2")}) {
 		t.Fatalf("%+v, %v", second, err)
 	}
-	if s.observeStored("a", "10.0.0.1", second.Token, both); len(s.grants) != 0 || s.available() != 8 {
-		t.Errorf("%d grants open, %d addresses free", len(s.grants), s.available())
+	if s.observeStored("a", "10.0.0.1", second.Token, both); s.grants.number() != 0 || s.available() != 8 {
+		t.Errorf("%d grants open, %d addresses free", s.grants.number(), s.available())
 	}
 }
 
@@ -256,8 +256,8 @@ func TestWithdrawGrant_FreesItsRange(t *testing.T) {
 			t.Fatal(err)
 		}
 		when(g)
-		if s.available() != 10 || len(s.grants) != 0 || s.queuedGrants != 0 {
-			t.Errorf("%s: %d free, %d entries, %d queued", name, s.available(), len(s.grants), s.queuedGrants)
+		if s.available() != 10 || s.grants.number() != 0 || s.grants.awaitCommit() != 0 {
+			t.Errorf("%s: %d free, %d entries, %d queued", name, s.available(), s.grants.number(), s.grants.awaitCommit())
 		}
 	}
 }
@@ -905,8 +905,8 @@ func TestUpdatePool_WithholdsRemovedRangesUntilObserved(t *testing.T) {
 		t.Errorf("%d free on the next leader", successor.available())
 	}
 	s.ObservePool(s.now, next)
-	if u, _ := s.Usage(modelPool); u.Total != 6 || u.Available != 5 || len(s.grants) != 1 {
-		t.Errorf("after the update was observed: %+v, %d grants", u, len(s.grants))
+	if u, _ := s.Usage(modelPool); u.Total != 6 || u.Available != 5 || s.grants.number() != 1 {
+		t.Errorf("after the update was observed: %+v, %d grants", u, s.grants.number())
 	}
 }
 
@@ -1064,7 +1064,7 @@ func TestPreview_MatchesGrant(t *testing.T) {
 	if got := s.mustGrant(q); !slices.Equal(got.Ranges, dry.Ranges) {
 		t.Errorf("dry run %v, create %v", dry, got)
 	}
-	if again, err := s.Preview(q); err != nil || !slices.Equal(again.Ranges, dry.Ranges) || len(s.grants) != 1 {
+	if again, err := s.Preview(q); err != nil || !slices.Equal(again.Ranges, dry.Ranges) || s.grants.number() != 1 {
 		t.Errorf("dry run for a name with a grant: %v, %v", again, err)
 	}
 }
@@ -1215,8 +1215,8 @@ func TestObserveClaim_WithMoreRangesKeepsTheOld(t *testing.T) {
 	s.observeStored("a", "", g.Token, func(c *Claim) { c.Ranges, c.Ready = []allocator.Range{ipv4, ipv6}, true })
 	s.commit()
 	s.expectOwnership("a", "confirmed")
-	if u, _ := s.Usage(modelPool); u.Allocated != 2 || len(s.grants) != 0 {
-		t.Errorf("%d addresses owned, %d grants open: want 2 and none", u.Allocated, len(s.grants))
+	if u, _ := s.Usage(modelPool); u.Allocated != 2 || s.grants.number() != 0 {
+		t.Errorf("%d addresses owned, %d grants open: want 2 and none", u.Allocated, s.grants.number())
 	}
 
 	// A claim that changes its address keeps the old one until the update is observed.
@@ -1227,8 +1227,8 @@ func TestObserveClaim_WithMoreRangesKeepsTheOld(t *testing.T) {
 		t.Errorf("%d addresses owned before the update is observed, want the old and the new one", u.Allocated)
 	}
 	s.observeStored("a", "", g.Token, func(c *Claim) { c.Ranges, c.Ready = []allocator.Range{mustRange("10.0.0.2"), ipv6}, true })
-	if u, _ := s.Usage(modelPool); u.Allocated != 2 || len(s.grants) != 0 {
-		t.Errorf("%d addresses owned, %d grants open: want 2 and none", u.Allocated, len(s.grants))
+	if u, _ := s.Usage(modelPool); u.Allocated != 2 || s.grants.number() != 0 {
+		t.Errorf("%d addresses owned, %d grants open: want 2 and none", u.Allocated, s.grants.number())
 	}
 }
 
@@ -1261,8 +1261,8 @@ func TestTakeOver_ClaimChangedSinceItsGrant(t *testing.T) {
 				}
 				s.commit()
 				s.expectOwnership("a", "confirmed")
-				if u, _ := s.Usage(modelPool); u.Allocated != int64(len(tc.stored)) || len(s.grants) != 0 {
-					t.Errorf("%d addresses owned, %d grants open: want %d and none", u.Allocated, len(s.grants), len(tc.stored))
+				if u, _ := s.Usage(modelPool); u.Allocated != int64(len(tc.stored)) || s.grants.number() != 0 {
+					t.Errorf("%d addresses owned, %d grants open: want %d and none", u.Allocated, s.grants.number(), len(tc.stored))
 				}
 			})
 		}
@@ -1363,8 +1363,8 @@ func TestFence_GrantToADeletedClaimEndsWhenObserved(t *testing.T) {
 			t.Errorf("%s: %d free before the deletion is observed, want %d", tc.what, tc.available(), tc.want)
 		}
 	}
-	if s.observeDeleted("a"); s.available() != 10 || len(s.grants) != 0 {
-		t.Errorf("%d free, %d grants open after the deletion is observed", s.available(), len(s.grants))
+	if s.observeDeleted("a"); s.available() != 10 || s.grants.number() != 0 {
+		t.Errorf("%d free, %d grants open after the deletion is observed", s.available(), s.grants.number())
 	}
 }
 
@@ -1496,7 +1496,7 @@ func TestConflict_LoserMayRequestItsPart(t *testing.T) {
 				s.observeStored("loser", "10.0.0.2-10.0.0.5", g.Token)
 				want = 4
 			} else {
-				s.WithdrawGrant(s.grants[g.Token])
+				s.WithdrawGrant(s.grants.find(g.Token))
 			}
 			s.commit()
 			if s.available() != want {

@@ -95,9 +95,7 @@ func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
 // a range by the commit that confirms them.
 func (s *State) StartGranting(now time.Time) {
 	s.leadership.begin(now)
-	for _, g := range s.grants {
-		g.lifeBegan = now
-	}
+	s.grants.beginLives(now)
 	for _, c := range s.claims {
 		c.boundAt, c.journaled, c.inheritedGrant = moment{}, false, false
 		if c.holding != nil {
@@ -122,7 +120,7 @@ func (s *State) StepDown() {
 
 // dropGrants removes all open grants and fails their waiters.
 func (s *State) dropGrants() {
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		if g.waiter != nil {
 			g.waiter <- &NotServingError{Reason: "another replica took the journal over"}
 			g.waiter = nil
@@ -134,7 +132,6 @@ func (s *State) dropGrants() {
 		domain.standby = nil
 	}
 	clear(s.demands)
-	s.queuedGrants = 0
 	s.commitQueue.abandon(&NotServingError{Reason: "another replica took the journal over"})
 }
 

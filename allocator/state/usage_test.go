@@ -54,7 +54,7 @@ func TestUsage_CountsGrantedAddresses(t *testing.T) {
 	expect(0, 7)
 	s.mustGrant(Request{Claim: key("fails"), Ranges: []RangeRequest{{Count: 2}}})
 	expect(2, 5)
-	for _, open := range s.grants {
+	for open := range s.grants.all() {
 		s.endGrant(open)
 	}
 	expect(0, 7)
@@ -70,7 +70,7 @@ func TestUsage_CountsGrantedAddresses(t *testing.T) {
 	if u, _ := s.Usage(modelPool); u.Granted != 3 {
 		t.Errorf("%d granted, want 3", u.Granted)
 	}
-	for _, open := range s.grants {
+	for open := range s.grants.all() {
 		s.endGrant(open)
 	}
 	expect(0, 7)
@@ -98,7 +98,7 @@ func TestExhausted_CountsPromisedAddresses(t *testing.T) {
 	s.commit()
 	expect(full + ", or wait: 3 addresses are promised to creates in progress, and those of failed creates are free again from " +
 		s.now.Add(DefaultGrantLife).UTC().Format(time.RFC3339) + " on")
-	for _, g := range s.grants {
+	for g := range s.grants.all() {
 		s.endGrant(g)
 	}
 	s.observeStored("rest", "10.0.0.7-10.0.0.9", journal.Token{})
