@@ -52,27 +52,22 @@ func (s *State) checkGrants() error {
 	return s.journalRoom.check(entries)
 }
 
+// checkStandby verifies the standby grants, and that their ranges are free.
 func (s *State) checkStandby() error {
-	for name, domain := range s.spaces {
-		for i, g := range domain.standby {
-			switch {
-			case g.holding != nil || g.unproven || !g.IsStandby():
-				return fmt.Errorf("standby grant %s is used", g.Token)
-			case s.grants.find(g.Token) != nil:
-				return fmt.Errorf("standby grant %s is an open grant", g.Token)
-			case g.state == grantQueued || g.state == grantInFlight && !s.proofs.isCommitInFlight():
-				return fmt.Errorf("standby grant %s is in no commit", g.Token)
-			case domain.overlappingStandby(g.Ranges) != i:
-				return fmt.Errorf("standby grant %s of %v in domain %q overlaps another", g.Token, g.Ranges, name)
-			}
-			for _, r := range g.Ranges {
-				for owned := range domain.core.OwnedIn(r) {
-					return fmt.Errorf("standby grant %s: %s is owned by %s", g.Token, owned.Range, s.holdings[owned.OwnerID].key)
-				}
+	if err := s.standby.check(s.proofs.isCommitInFlight()); err != nil {
+		return err
+	}
+	return s.standby.all(func(domain string, g *OpenGrant) error {
+		if s.grants.isOpen(g) {
+			return fmt.Errorf("standby grant %s is an open grant", g.Token)
+		}
+		for _, r := range g.Ranges {
+			for owned := range s.space(domain).core.OwnedIn(r) {
+				return fmt.Errorf("standby grant %s: %s is owned by %s", g.Token, owned.Range, s.holdings[owned.OwnerID].key)
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s *State) checkHoldings() error {

@@ -98,7 +98,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 	// (readaccess.go). This leader keeps the ranges; a new leader may grant them again,
 	// although the object may be stored.
 	entries, withGrants := s.grants.commitBegins(s.access.hasExpired)
-	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Entries: append(entries, s.standbyEntries()...)}
+	r := journal.Snapshot{Quarantine: s.leadership.inQuarantine(), Entries: append(entries, s.standby.entries()...)}
 	r.Applied, r.Unserved = s.access.listed(withGrants)
 	return r
 }
@@ -109,11 +109,7 @@ func (s *State) CommitLanded(now time.Time) {
 	s.proofs.commitLands()
 	s.commitQueue.commitEnds(nil)
 	s.grants.commitLands(now, s.endGrant)
-	for _, domain := range s.spaces {
-		for _, g := range domain.standby {
-			g.state = grantCommitted
-		}
-	}
+	s.standby.commitLands()
 	s.applyProofs(now)
 }
 

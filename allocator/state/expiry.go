@@ -3,7 +3,6 @@ package state
 import (
 	"bytes"
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 )
@@ -91,7 +90,7 @@ func (s *State) Tick(now time.Time) {
 	if s.leadership.endEarlierWrites(now) {
 		s.recheckUnserved()
 	}
-	s.endIdleDemands(now)
+	s.standby.endIdle(now)
 	clear(s.cooldownSums)
 	for k, holdings := range s.withFreeAt {
 		wasFull := s.cooldownsFull(k)
@@ -106,7 +105,12 @@ func (s *State) Tick(now time.Time) {
 		s.cooldownSums[k] = s.sumCooldowns(k)
 	}
 	s.removeUnconfirmedPools(now)
-	maps.DeleteFunc(s.spaces, func(_ string, domain *space) bool { return domain.isEmpty() })
+	for name, domain := range s.spaces {
+		if domain.isEmpty() {
+			delete(s.spaces, name)
+			s.standby.dropDomain(name)
+		}
+	}
 }
 
 // canExpire reports whether a grant can end once its life has passed. Conditions, without

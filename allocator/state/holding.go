@@ -14,7 +14,7 @@ func (s *State) addHolding(key, poolKey Key, spaceName string, ranges ...allocat
 	h := &holding{id: s.lastOwnerID, key: key, pool: poolKey, space: spaceName, ranges: ranges}
 	s.holdings[h.id] = h
 	s.indexByKey(h, key)
-	s.dropStandby(s.space(spaceName), ranges)
+	s.standby.drop(spaceName, ranges)
 	return h
 }
 

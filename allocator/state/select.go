@@ -214,7 +214,10 @@ func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error)
 	}
 	var ready *OpenGrant
 	if predictable {
-		ready = s.takeStandby(s.space(p.Space), s.noteDemand(now, k), ranges)
+		var fewLeft bool
+		if ready, fewLeft = s.standby.take(p.Space, s.standby.note(now, k), ranges); fewLeft {
+			s.commitQueue.requestNow()
+		}
 	}
 	h := s.reserveRanges(p, q, ranges)
 	if ready == nil {

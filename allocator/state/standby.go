@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,13 +11,13 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Standby grants are grants that the journal contains before a create requests them: the
+// standbyGrants are grants that the journal contains before a create requests them: the
 // leader predicts which ranges the next creates get, and commits these ranges under
 // tokens of their own, without a claim. A create whose range was predicted need not wait
 // for a commit.
 //
-//	noteDemand ──▶ BeginCommit: planStandby ──▶ CommitLanded: ready ──▶ takeStandby: an open grant of the create
-//	                                                             └──▶ dropStandby: given up
+//	note ──▶ BeginCommit: planStandby ──▶ CommitLanded: ready ──▶ take: an open grant of the create
+//	                                                       └──▶ drop: given up
 //
 // A standby grant never changes which range a create gets: the pool's policy chooses the
 // range as if no standby grant existed, and a standby grant with exactly that range is
@@ -41,6 +42,15 @@ import (
 //
 // A record of each use in the journal, before the approval, would make unused ranges
 // known: that is the commit which a standby grant saves.
+type standbyGrants struct {
+	limits  *Limits
+	demands map[demandKey]*demand   // empty in a follower
+	ready   map[string][]*OpenGrant // routing domain -> grants that no create has used yet
+}
+
+func newStandbyGrants(limits *Limits) standbyGrants {
+	return standbyGrants{limits: limits, demands: map[demandKey]*demand{}, ready: map[string][]*OpenGrant{}}
+}
 
 const (
 	minStandby    = 8                // standby grants of one demand at first; Limits.StandbyGrants at most
@@ -90,6 +100,172 @@ func (k demandKey) requests() (requests []RangeRequest) {
 	return requests
 }
 
+// note records a create, whose ranges may be predicted from now on.
+func (t *standbyGrants) note(now time.Time, k demandKey) *demand {
+	d := t.demands[k]
+	if d == nil {
+		if len(t.demands) >= maxDemands {
+			oldest := slices.MinFunc(t.byAge(), func(x, y *demand) int { return x.lastAt.Compare(y.lastAt) })
+			delete(t.demands, oldest.demandKey)
+		}
+		d = &demand{demandKey: k, target: min(minStandby, t.limits.StandbyGrants)}
+		t.demands[k] = d
+	}
+	d.lastAt = now
+	d.recent++
+	return d
+}
+
+// byAge lists the demands, the latest first, in an order that does not depend on
+// the map.
+func (t *standbyGrants) byAge() []*demand {
+	list := make([]*demand, 0, len(t.demands))
+	for _, d := range t.demands {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(x, y *demand) int { return cmp.Or(y.lastAt.Compare(x.lastAt), x.compare(y.demandKey)) })
+	return list
+}
+
+// endIdle ends the demands without a recent create, and wants fewer standby grants
+// where creates have become rare. The next commit gives the standby grants up.
+func (t *standbyGrants) endIdle(now time.Time) {
+	for k, d := range t.demands {
+		if now.Sub(d.lastAt) >= demandLife {
+			delete(t.demands, k)
+		}
+		if d.recent < d.target {
+			d.target = max(min(minStandby, t.limits.StandbyGrants), d.target/2)
+		}
+		d.recent = 0
+	}
+}
+
+// takeAll gives up all grants, and returns them for the plan of a commit: routing domain
+// -> grants.
+func (t *standbyGrants) takeAll() map[string][]*OpenGrant {
+	earlier := t.ready
+	if len(earlier) == 0 {
+		return nil
+	}
+	t.ready = make(map[string][]*OpenGrant, len(earlier))
+	return earlier
+}
+
+// offer adds a grant of ranges to those of a demand, in a routing domain: the earlier
+// grant of exactly these ranges, or a new one.
+func (t *standbyGrants) offer(d *demand, domain string, ranges []allocator.Range, earlier []*OpenGrant, newToken func() journal.Token) {
+	var g *OpenGrant
+	if i := slices.IndexFunc(earlier, func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) }); i >= 0 {
+		g = earlier[i]
+	} else {
+		g = &OpenGrant{Entry: journal.Entry{Token: newToken(), Space: domain, Ranges: ranges}, state: grantInFlight}
+	}
+	g.demand = d
+	t.ready[domain] = append(t.ready[domain], g)
+	d.given++
+	d.ready++
+}
+
+// indexOf returns the index of the first grant of a routing domain that has an address of
+// the ranges; -1 if there is none.
+func (t *standbyGrants) indexOf(domain string, ranges []allocator.Range) int {
+	return slices.IndexFunc(t.ready[domain], func(g *OpenGrant) bool {
+		return slices.ContainsFunc(ranges, func(r allocator.Range) bool { return slices.ContainsFunc(g.Ranges, r.Overlaps) })
+	})
+}
+
+// drop gives up the grants of a routing domain that have an address of the ranges.
+func (t *standbyGrants) drop(domain string, ranges []allocator.Range) {
+	for i := t.indexOf(domain, ranges); i >= 0; i = t.indexOf(domain, ranges) {
+		t.remove(domain, i)
+	}
+}
+
+// dropDomain gives up all grants of a routing domain.
+func (t *standbyGrants) dropDomain(domain string) { delete(t.ready, domain) }
+
+// remove removes and returns a grant of a routing domain.
+func (t *standbyGrants) remove(domain string, i int) *OpenGrant {
+	g := t.ready[domain][i]
+	g.demand.ready--
+	t.ready[domain] = slices.Delete(t.ready[domain], i, i+1)
+	return g
+}
+
+// take removes and returns the grant of exactly these ranges, for a create of a demand;
+// nil if there is none. A demand that ran out of grants gets more. fewLeft reports that a
+// commit with further grants is due.
+func (t *standbyGrants) take(domain string, d *demand, ranges []allocator.Range) (g *OpenGrant, fewLeft bool) {
+	i := slices.IndexFunc(t.ready[domain], func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
+	if i < 0 {
+		if d.ready == 0 && d.given > 0 {
+			d.target = min(2*d.target, t.limits.StandbyGrants)
+		}
+		return nil, false
+	}
+	g = t.remove(domain, i)
+	fewLeft = g.demand.ready <= g.demand.target/4
+	g.demand = nil
+	return g, fewLeft
+}
+
+// commitLands makes the grants committed.
+func (t *standbyGrants) commitLands() {
+	for _, grants := range t.ready {
+		for _, g := range grants {
+			g.state = grantCommitted
+		}
+	}
+}
+
+// end gives up all grants and demands: this replica is a follower.
+func (t *standbyGrants) end() {
+	clear(t.ready)
+	clear(t.demands)
+}
+
+// entries returns the entries of the grants, in an order that does not depend on maps.
+func (t *standbyGrants) entries() (entries []journal.Entry) {
+	for _, grants := range t.ready {
+		for _, g := range grants {
+			entries = append(entries, g.Entry)
+		}
+	}
+	slices.SortFunc(entries, func(x, y journal.Entry) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	return entries
+}
+
+// check verifies that no grant is used, that each is in a commit, and that no two of a
+// routing domain overlap.
+func (t *standbyGrants) check(isCommitInFlight bool) error {
+	for domain, grants := range t.ready {
+		for i, g := range grants {
+			switch {
+			case g.holding != nil || g.unproven || !g.IsStandby():
+				return fmt.Errorf("standby grant %s is used", g.Token)
+			case g.state == grantQueued || g.state == grantInFlight && !isCommitInFlight:
+				return fmt.Errorf("standby grant %s is in no commit", g.Token)
+			case t.indexOf(domain, g.Ranges) != i:
+				return fmt.Errorf("standby grant %s of %v in domain %q overlaps another", g.Token, g.Ranges, domain)
+			}
+		}
+	}
+	return nil
+}
+
+// all calls f for each grant and its routing domain, until f returns an error.
+func (t *standbyGrants) all(f func(domain string, g *OpenGrant) error) error {
+	for domain, grants := range t.ready {
+		for _, g := range grants {
+			if err := f(domain, g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // demandOf returns the demand of a request; false if the ranges of the request cannot be
 // predicted: the request is not a create, or names addresses, or the pool's policy is
 // random.
@@ -108,83 +284,27 @@ func (s *State) demandOf(p *pool, q Request) (k demandKey, ok bool) {
 	return k, true
 }
 
-// noteDemand records a create, whose ranges may be predicted from now on.
-func (s *State) noteDemand(now time.Time, k demandKey) *demand {
-	d := s.demands[k]
-	if d == nil {
-		if len(s.demands) >= maxDemands {
-			oldest := slices.MinFunc(s.demandsByAge(), func(x, y *demand) int { return x.lastAt.Compare(y.lastAt) })
-			delete(s.demands, oldest.demandKey)
-		}
-		d = &demand{demandKey: k, target: min(minStandby, s.limits.StandbyGrants)}
-		s.demands[k] = d
-	}
-	d.lastAt = now
-	d.recent++
-	return d
-}
-
-// demandsByAge lists the demands, the latest first, in an order that does not depend on
-// the map.
-func (s *State) demandsByAge() []*demand {
-	list := make([]*demand, 0, len(s.demands))
-	for _, d := range s.demands {
-		list = append(list, d)
-	}
-	slices.SortFunc(list, func(x, y *demand) int { return cmp.Or(y.lastAt.Compare(x.lastAt), x.compare(y.demandKey)) })
-	return list
-}
-
-// endIdleDemands ends the demands without a recent create, and wants fewer standby grants
-// where creates have become rare. The next commit gives the standby grants up.
-func (s *State) endIdleDemands(now time.Time) {
-	for k, d := range s.demands {
-		if now.Sub(d.lastAt) >= demandLife {
-			delete(s.demands, k)
-		}
-		if d.recent < d.target {
-			d.target = max(min(minStandby, s.limits.StandbyGrants), d.target/2)
-		}
-		d.recent = 0
-	}
-}
-
 // planStandby chooses the standby grants of the commit that begins: for each demand the
 // ranges that its next creates would get if nothing else happened. Earlier standby grants
 // of these ranges stay, all others are given up.
 func (s *State) planStandby() {
-	earlier := map[string][]*OpenGrant{} // routing domain ->
-	for name, domain := range s.spaces {
-		if len(domain.standby) > 0 {
-			earlier[name], domain.standby = domain.standby, nil
-		}
-	}
+	earlier := s.standby.takeAll()
 	if !s.leadership.mayGrant() || s.leadership.inQuarantine() || s.journalRoom.isShort() {
 		return
 	}
-	for _, d := range s.demandsByAge() {
+	for _, d := range s.standby.byAge() {
 		d.given, d.ready = 0, 0
 		p, err := s.poolForRequest(Request{Pool: d.pool, Ranges: d.requests()})
 		if err != nil || s.access.isDenied(d.pool.Resource) {
 			continue
 		}
-		domain := s.space(p.Space)
 		for _, ranges := range s.predictRanges(p, d) {
-			if domain.overlappingStandby(ranges) >= 0 { // of another demand, whose next create may take the range first
+			if s.standby.indexOf(p.Space, ranges) >= 0 { // of another demand, whose next create may take the range first
 				break
 			}
-			if !s.hasStandbyRoom(domain, ranges) {
-				continue
+			if s.hasStandbyRoom(s.space(p.Space), ranges) {
+				s.standby.offer(d, p.Space, ranges, earlier[p.Space], s.newToken)
 			}
-			i := slices.IndexFunc(earlier[p.Space], func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
-			g := &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space, Ranges: ranges}, state: grantInFlight}
-			if i >= 0 {
-				g = earlier[p.Space][i]
-			}
-			g.demand = d
-			domain.standby = append(domain.standby, g)
-			d.given++
-			d.ready++
 		}
 	}
 }
@@ -238,42 +358,6 @@ func (s *State) hasStandbyRoom(domain *space, ranges []allocator.Range) bool {
 	return true
 }
 
-// overlappingStandby returns the index of the first standby grant that has an address of
-// the ranges; -1 if there is none.
-func (domain *space) overlappingStandby(ranges []allocator.Range) int {
-	return slices.IndexFunc(domain.standby, func(g *OpenGrant) bool {
-		return slices.ContainsFunc(ranges, func(r allocator.Range) bool { return slices.ContainsFunc(g.Ranges, r.Overlaps) })
-	})
-}
-
-// dropStandby gives up the standby grants that have an address of the ranges.
-func (s *State) dropStandby(domain *space, ranges []allocator.Range) {
-	for i := domain.overlappingStandby(ranges); i >= 0; i = domain.overlappingStandby(ranges) {
-		domain.standby[i].demand.ready--
-		domain.standby = slices.Delete(domain.standby, i, i+1)
-	}
-}
-
-// takeStandby removes and returns the standby grant of exactly these ranges; nil if there
-// is none. A demand that ran out of standby grants gets more.
-func (s *State) takeStandby(domain *space, d *demand, ranges []allocator.Range) *OpenGrant {
-	i := slices.IndexFunc(domain.standby, func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
-	if i < 0 {
-		if d.ready == 0 && d.given > 0 {
-			d.target = min(2*d.target, s.limits.StandbyGrants)
-		}
-		return nil
-	}
-	g := domain.standby[i]
-	domain.standby = slices.Delete(domain.standby, i, i+1)
-	g.demand.ready--
-	if g.demand.ready <= g.demand.target/4 {
-		s.commitQueue.requestNow()
-	}
-	g.demand = nil
-	return g
-}
-
 // useStandby makes a standby grant the open grant of a create. The journal contains the
 // claim after the next commit.
 func (s *State) useStandby(now time.Time, g *OpenGrant, h *holding, q Request) {
@@ -286,15 +370,3 @@ func (s *State) useStandby(now time.Time, g *OpenGrant, h *holding, q Request) {
 // IsStandby reports whether the grant is a standby grant of an earlier leader: the
 // resource of its claim is not known.
 func (g *OpenGrant) IsStandby() bool { return g.Entry.IsStandby() }
-
-// standbyEntries returns the entries of the standby grants that are not used, in an order
-// that does not depend on maps.
-func (s *State) standbyEntries() (entries []journal.Entry) {
-	for _, domain := range s.spaces {
-		for _, g := range domain.standby {
-			entries = append(entries, g.Entry)
-		}
-	}
-	slices.SortFunc(entries, func(x, y journal.Entry) int { return bytes.Compare(x.Token[:], y.Token[:]) })
-	return entries
-}

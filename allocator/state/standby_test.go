@@ -32,7 +32,7 @@ func (s *testState) grantAny(name string) *OpenGrant {
 }
 
 func (s *testState) standbyRanges() (all []string) {
-	for _, g := range s.space("").standby {
+	for _, g := range s.standby.ready[""] {
 		all = append(all, g.Ranges[0].String())
 	}
 	return all

@@ -20,6 +20,7 @@ type State struct {
 	proofs       proofs
 	commitQueue  commitQueue
 	grants       openGrants
+	standby      standbyGrants
 	journalRoom  journalRoom
 	access       access
 	movedRecords movedRecords
@@ -59,8 +60,7 @@ type State struct {
 	// recordClockAhead is by how much the clock of recorded times (the API server's, as
 	// estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
-	demands          map[demandKey]*demand // see standby.go; empty in a follower
-	inUse            addressesInUse        // see inuse.go
+	inUse            addressesInUse // see inuse.go
 	lastOwnerID      allocator.OwnerID
 }
 
@@ -78,7 +78,6 @@ type Limits struct {
 type space struct {
 	core      *allocator.Space
 	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
-	standby   []*OpenGrant          // grants that no create has used yet, see standby.go
 	avoided   *allocator.Space      // addresses in use that no claim owns, see inuse.go
 	// avoidedShown: core blocks the avoided addresses, see blockAvoided
 	avoidedShown bool
@@ -182,6 +181,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		newToken:         newToken,
 		leadership:       leadership{limits: &lim},
 		grants:           newOpenGrants(),
+		standby:          newStandbyGrants(&lim),
 		journalRoom:      newJournalRoom(&lim),
 		movedRecords:     newMovedRecords(),
 		access:           newAccess(resources, &lim),
@@ -199,7 +199,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		withFreeAt:       map[Key]map[*holding]struct{}{},
 		cooldownSums:     map[Key]cooldownSum{},
 		undecided:        map[string]*holding{},
-		demands:          map[demandKey]*demand{},
 		inUse:            newAddressesInUse(),
 	}
 	return s

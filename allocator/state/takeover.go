@@ -128,10 +128,7 @@ func (s *State) dropGrants() {
 		g.notifyProven(&NotServingError{Reason: "another replica took the journal over"})
 		s.endGrant(g)
 	}
-	for _, domain := range s.spaces {
-		domain.standby = nil
-	}
-	clear(s.demands)
+	s.standby.end()
 	s.commitQueue.abandon(&NotServingError{Reason: "another replica took the journal over"})
 }
 
