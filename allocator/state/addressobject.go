@@ -94,14 +94,14 @@ func (s *State) endGrantOfCovered(c *claim, h *holding) {
 // equal ranges, and returns whether the claim has an address object with those ranges.
 func (s *State) passHolding(c *claim) bool {
 	h := c.holding
-	for _, object := range s.addressObjects[c.Key] {
+	for _, object := range s.claims.objectsOf(c.Key) {
 		if object.holding != nil || object.Pool != h.pool || !object.mayBeIn(h.space) || !slices.Equal(h.ranges, object.Ranges) {
 			continue
 		}
-		s.unindexOwner(c)
+		s.claims.removeOwner(c)
 		c.holding, h.claim, object.holding = nil, object, h
 		s.setHoldingPool(h, object.Pool)
-		s.indexOwner(object)
+		s.claims.addOwner(object)
 		if p := s.pools[c.Pool]; c.mayHaveMoved() && p != nil && p.Space == h.space && !p.Deleting { // the range is kept for the claim, also when the address object is gone
 			s.awaitMoveDecision(h, c)
 		}

@@ -540,7 +540,7 @@ func TestReleaseWindow_IsNotProlongedByLaterLeaders(t *testing.T) {
 			s.StepDown()
 			s.observeStored("a", "10.0.0.3", journal.Token{})
 			s.observeStored("a", "10.0.0.3", journal.Token{}, func(c *Claim) { c.Deleting = true })
-			if s.claims["a"].ResourceVersion > 100 {
+			if s.claims.find("a").ResourceVersion > 100 {
 				t.Fatal("the version of the deletion is too high for this test")
 			}
 			term := int64(1)

@@ -13,7 +13,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -27,7 +27,7 @@ func (s *State) checkCommitQueue() error {
 
 func (s *State) checkAccess() error {
 	stored := map[string]int{}
-	for _, c := range s.claims {
+	for c := range s.claims.all() {
 		stored[c.Key.Resource]++
 	}
 	for k := range s.pools {
@@ -101,24 +101,12 @@ func (s *State) checkHoldings() error {
 }
 
 func (s *State) checkClaims() error {
-	for uid, c := range s.claims {
-		_, deferred := s.deferred[c.deferredFor][c]
+	for c := range s.claims.all() {
 		switch {
-		case uid != c.UID:
-			return fmt.Errorf("claim %s has UID %s, indexed as %s", c.Key, c.UID, uid)
 		case c.holding != nil && (c.holding.claim != c || s.holdings[c.holding.id] != c.holding):
 			return fmt.Errorf("claim %s has a holding that is another's, or was freed", c.Key)
-		case c.holding != nil && c.deferredFor != (Key{}):
-			return fmt.Errorf("claim %s is deferred and owns a range", c.Key)
-		case deferred != (c.deferredFor != Key{}):
-			return fmt.Errorf("claim %s: deferred for %q, indexed %t", c.Key, c.deferredFor, deferred)
 		case s.leadership.mayGrant() && c.boundAt.commits >= s.proofs.nextCommit():
 			return fmt.Errorf("claim %s was bound at commit %d, before commit %d", c.Key, c.boundAt.commits, s.proofs.nextCommit())
-		}
-		if c.holding != nil && c.holding.pool != (Key{}) {
-			if _, indexed := s.ownersByPool[c.holding.pool][c]; !indexed {
-				return fmt.Errorf("claim %s is not among the owners of pool %s", c.Key, c.holding.pool)
-			}
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ func (s *State) requireConfirmation(h *holding) {
 
 // RequireConfirmation makes the next commit confirm the owner with this UID.
 func (s *State) RequireConfirmation(uid string) {
-	if c := s.claims[uid]; c != nil && c.holding != nil {
+	if c := s.claims.find(uid); c != nil && c.holding != nil {
 		s.requireConfirmation(c.holding)
 	}
 }

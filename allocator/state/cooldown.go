@@ -93,7 +93,7 @@ func (s *State) shortenCooldowns(now time.Time, p Pool) {
 	for h := range s.withFreeAt[p.Key] {
 		end(h)
 	}
-	for c := range s.ownersByPool[p.Key] { // also holdings that withFreeAt does not list: of claims that are being deleted, with a recorded cooldown
+	for c := range s.claims.ownersOf(p.Key) { // also holdings that withFreeAt does not list: of claims that are being deleted, with a recorded cooldown
 		end(c.holding)
 	}
 }
@@ -107,7 +107,7 @@ func (s *State) endCooldowns(pool Key) {
 			s.endCooldown(h)
 		}
 	}
-	for c := range s.ownersByPool[pool] { // also holdings that withFreeAt does not list: of claims that are being deleted, with a recorded cooldown
+	for c := range s.claims.ownersOf(pool) { // also holdings that withFreeAt does not list: of claims that are being deleted, with a recorded cooldown
 		c.cooldownBegan, c.cooldownRecorded = time.Time{}, false
 		if h := c.holding; !h.freeAt.IsZero() && !h.isMoved() {
 			s.endCooldown(h)
@@ -229,7 +229,7 @@ const maxCooldowns = 8192
 // cooldown has begun, or is recorded, has a place in the list, also when the place is the
 // last one. A claim that owns nothing needs no place.
 func (s *State) CooldownsFull(pool Key, uid string) bool {
-	if c := s.claims[uid]; c != nil && (c.holding == nil || !c.cooldownBegan.IsZero() || c.cooldownRecorded) {
+	if c := s.claims.find(uid); c != nil && (c.holding == nil || !c.cooldownBegan.IsZero() || c.cooldownRecorded) {
 		return false
 	}
 	return s.cooldownsFull(pool)
@@ -253,7 +253,7 @@ func (s *State) cooldownsFull(k Key) bool {
 // recheckReleasing reports the claims of a pool that are being deleted as changed: some
 // may wait for room in the cooldown list.
 func (s *State) recheckReleasing(pool Key) {
-	for c := range s.ownersByPool[pool] {
+	for c := range s.claims.ownersOf(pool) {
 		if c.Deleting {
 			s.changed[c.Key] = struct{}{}
 		}
@@ -340,7 +340,7 @@ func (s *State) RangesToRecord(k Key) []RecordedRange {
 //   - the pool is being deleted: the record would be deleted with the pool. RemoveClaim
 //     begins the cooldown, which ends with the pool (RemovePool)
 func (s *State) BeginCooldown(now time.Time, uid string) time.Duration {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	if c == nil || c.holding == nil {
 		return 0
 	}
@@ -356,7 +356,7 @@ func (s *State) BeginCooldown(now time.Time, uid string) time.Duration {
 		s.indexFreeAt(c.holding)
 		s.changed[p.Key] = struct{}{}
 	}
-	within := recordWithin + time.Duration(len(s.ownersByPool[c.Pool]))*recordForEach
+	within := recordWithin + time.Duration(s.claims.numberOfOwners(c.Pool))*recordForEach
 	return max(0, c.cooldownBegan.Add(min(within, p.ReuseDelay)).Sub(now)) // a cooldown that has ended needs no record
 }
 

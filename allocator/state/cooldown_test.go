@@ -141,7 +141,7 @@ func TestExhaustedPool_NamesTheEndOfTheFirstCooldown(t *testing.T) {
 func TestGrant_OfOwnedRangesNeedsNoCommit(t *testing.T) {
 	s := newTestState(t)
 	s.observeStored("vip", "10.0.0.3", journal.Token{})
-	version := s.claims["vip"].ResourceVersion
+	version := s.claims.find("vip").ResourceVersion
 	exact := []RangeRequest{{Exact: mustRange("10.0.0.3")}}
 	g, err := s.requestGrant(Request{Claim: key("vip"), UID: "vip", Ranges: exact})
 	if err != nil || len(g.Ranges) > 0 || len(s.commit().Entries) > 0 {
@@ -204,7 +204,7 @@ func TestCooldown_EndsWithItsPool(t *testing.T) {
 			if recorded := s.RangesToRecord(modelPool); len(recorded) > 0 {
 				t.Errorf("cooldown of the deleted pool: %+v", recorded)
 			}
-			if s.claims["a"] == nil {
+			if s.claims.find("a") == nil {
 				s.mustGrant(Request{Claim: key("b"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3"), Count: 1}}})
 				return
 			}
@@ -371,10 +371,10 @@ func TestMoved_WithoutPool(t *testing.T) {
 	s.observeStored("claim", "10.0.0.1", journal.Token{})
 	moved := func(c *Claim) { c.MarkedMoved = true }
 	s.observeStored("claim", "10.0.0.1", journal.Token{}, moved)
-	s.observeStored("object", "10.0.0.1", journal.Token{}, moved, func(c *Claim) { c.OwnerClaim = s.claims["claim"].Key })
+	s.observeStored("object", "10.0.0.1", journal.Token{}, moved, func(c *Claim) { c.OwnerClaim = s.claims.find("claim").Key })
 	s.RemovePool(modelPool, 0)
-	s.RemoveClaim(s.now, s.claims["claim"].Claim, 0)
-	s.RemoveClaim(s.now, s.claims["object"].Claim, 0)
+	s.RemoveClaim(s.now, s.claims.find("claim").Claim, 0)
+	s.RemoveClaim(s.now, s.claims.find("object").Claim, 0)
 	if !isFree(s.State, mustRange("10.0.0.1")) {
 		t.Error("the range is kept for a claim whose pool is gone")
 	}

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"maps"
 	"slices"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -36,31 +35,14 @@ func (s *State) checkUngranted(c *claim) error {
 	return s.checkOfferedTo(c, nil)
 }
 
-// deferClaim makes a claim wait until its pool offers the ranges that the claim names.
-func (s *State) deferClaim(c *claim) {
-	if s.deferred[c.Pool] == nil {
-		s.deferred[c.Pool] = map[*claim]struct{}{}
-	}
-	s.deferred[c.Pool][c] = struct{}{}
-	c.deferredFor = c.Pool
-}
-
-// undeferClaim removes a claim from the deferred claims.
-func (s *State) undeferClaim(c *claim) {
-	if delete(s.deferred[c.deferredFor], c); len(s.deferred[c.deferredFor]) == 0 {
-		delete(s.deferred, c.deferredFor)
-	}
-	c.deferredFor = Key{}
-}
-
 // admitDeferred evaluates deferred claims of a pool again, after the pool or its
 // surroundings have changed: all claims, or only the claim with the given key. A claim
 // that stays deferred is reported as changed too, as the reason may differ.
 func (s *State) admitDeferred(pool, only Key) {
-	for c := range maps.Clone(s.deferred[pool]) {
+	for _, c := range s.claims.deferredFor(pool) {
 		if only == (Key{}) || only == c.Key {
 			s.changed[c.Key] = struct{}{}
-			s.undeferClaim(c)
+			s.claims.resume(c)
 			s.bindClaim(c)
 		}
 	}
@@ -69,7 +51,7 @@ func (s *State) admitDeferred(pool, only Key) {
 // admitAllDeferred evaluates the deferred claims of all pools again, after a pool has
 // changed the ranges that it blocks.
 func (s *State) admitAllDeferred() {
-	for pool := range maps.Clone(s.deferred) {
+	for _, pool := range s.claims.poolsAwaited() {
 		s.admitDeferred(pool, Key{})
 	}
 }
@@ -112,7 +94,7 @@ func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 // CheckOffered is checkOfferedTo for the claim with this UID; nil if the claim is not
 // stored.
 func (s *State) CheckOffered(uid string, kept []allocator.Range) error {
-	if c := s.claims[uid]; c != nil {
+	if c := s.claims.find(uid); c != nil {
 		return s.checkOfferedTo(c, kept)
 	}
 	return nil

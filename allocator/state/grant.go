@@ -30,7 +30,7 @@ func (s *State) checkCanGrant(q Request) error {
 // owner. Without a record in the status of the claim the address object proves nothing:
 // it may be stored without admission, on a range that the lost journal granted.
 func (s *State) ownsRequested(q Request) bool {
-	if c := s.claims[q.UID]; c == nil || !c.AllocatedEarlier {
+	if c := s.claims.find(q.UID); c == nil || !c.AllocatedEarlier {
 		return false
 	}
 	p, err := s.poolForRequest(q)

@@ -208,26 +208,6 @@ func (s *State) markChanged(h *holding) {
 	}
 }
 
-// indexOwner counts a claim among the owners of its pool.
-func (s *State) indexOwner(c *claim) {
-	if c.Pool == (Key{}) {
-		return
-	}
-	if s.ownersByPool[c.Pool] == nil {
-		s.ownersByPool[c.Pool] = map[*claim]struct{}{}
-	}
-	s.ownersByPool[c.Pool][c] = struct{}{}
-}
-
-// unindexOwner removes a claim from the owners of the pool of its holding.
-func (s *State) unindexOwner(c *claim) {
-	pool := c.holding.pool
-	delete(s.ownersByPool[pool], c)
-	if len(s.ownersByPool[pool]) == 0 {
-		delete(s.ownersByPool, pool)
-	}
-}
-
 // detachClaim separates a claim from its holding. An address object of the claim with
 // equal ranges takes the holding over. Without an address object:
 //
@@ -242,7 +222,7 @@ func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
 	}
 	s.removeEntryOf(c)
 	h := c.holding
-	s.unindexOwner(c)
+	s.claims.removeOwner(c)
 	h.claim, c.holding = nil, nil
 	switch {
 	case cooldownEnd.Equal(noEnd):

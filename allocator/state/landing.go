@@ -15,7 +15,7 @@ func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Du
 // ReleaseWindow is LandingWindow for a claim that is being deleted: the creates of
 // earlier leaders may have ended before this leader began to grant (earlierCreatesEnded).
 func (s *State) ReleaseWindow(now time.Time, uid string, sent time.Time) time.Duration {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	if c == nil {
 		return s.LandingWindow(now, uid, sent)
 	}
@@ -24,7 +24,7 @@ func (s *State) ReleaseWindow(now time.Time, uid string, sent time.Time) time.Du
 
 // landingWindow is LandingWindow if earlier leaders have sent no create since a time.
 func (s *State) landingWindow(now time.Time, uid string, sent, ended time.Time) time.Duration {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	if c != nil && c.holding != nil && s.leadership.mayGrant() && (c.boundAt.isBeforeFirstCommit() || c.inheritedGrant) && ended.After(sent) {
 		sent = ended
 	}
@@ -38,7 +38,7 @@ func (s *State) landingWindow(now time.Time, uid string, sent, ended time.Time) 
 // whose status names no allocation yet, waits at most for creates of earlier leaders; 0
 // without such a claim. The cost grows with the number of the pool's owners.
 func (s *State) ReleasesAwaited(now time.Time, pool Key) (wait time.Duration) {
-	for c := range s.ownersByPool[pool] {
+	for c := range s.claims.ownersOf(pool) {
 		if c.Deleting && !c.AllocatedEarlier && c.OwnerClaim == (Key{}) {
 			wait = max(wait, s.ReleaseWindow(now, c.UID, time.Time{}))
 		}

@@ -104,7 +104,7 @@ func (b *brokenState) ObserveClaim(now time.Time, c Claim) {
 	if b.breaks.followPool {
 		c.SpaceGranted = false
 	}
-	if known := b.claims[c.UID]; b.breaks.believeRecord && known != nil && known.Space != c.Space {
+	if known := b.claims.find(c.UID); b.breaks.believeRecord && known != nil && known.Space != c.Space {
 		known.Token = journal.Token{1} // as if another grant had been stored
 	}
 	defer b.withoutAddressObjects(c.UID)()
@@ -122,13 +122,13 @@ func (b *brokenState) RemoveClaim(now time.Time, gone Claim, resourceVersion uin
 // withoutAddressObjects hides the address objects of a claim until the returned function
 // is called.
 func (b *brokenState) withoutAddressObjects(uid string) (restore func()) {
-	c := b.claims[uid]
-	if !b.breaks.noInheritance || c == nil || len(b.addressObjects[c.Key]) == 0 {
+	c := b.claims.find(uid)
+	if !b.breaks.noInheritance || c == nil || len(b.claims.objects[c.Key]) == 0 {
 		return func() {}
 	}
-	key, objects := c.Key, b.addressObjects[c.Key]
-	delete(b.addressObjects, key)
-	return func() { b.addressObjects[key] = objects }
+	key, objects := c.Key, b.claims.objects[c.Key]
+	delete(b.claims.objects, key)
+	return func() { b.claims.objects[key] = objects }
 }
 
 func (b *brokenState) ObservePool(now time.Time, p Pool) {

@@ -121,7 +121,7 @@ func (w *cooldownWorld) deliver(r *cooldownReplica) {
 	case e.deleted:
 		r.state.RemoveClaim(w.now, e.claim, e.resourceVersion)
 	default:
-		known := r.state.claims[e.claim.UID]
+		known := r.state.claims.find(e.claim.UID)
 		if known != nil && !known.Deleting && e.claim.Deleting {
 			r.deleted[e.claim.Ranges[0]] = observedDeletion{w.now, r.state.pools[modelPool].ReuseDelay}
 		}
@@ -216,7 +216,7 @@ func (w *cooldownWorld) deleteClaim() {
 // the pool, as for IPAllocations, or through State.BeginCooldown.
 func (w *cooldownWorld) releaseClaim(r *cooldownReplica) {
 	for _, c := range w.stored() {
-		known := r.state.claims[c.UID]
+		known := r.state.claims.find(c.UID)
 		if known == nil || !known.Deleting || known.holding == nil {
 			continue
 		}

@@ -59,7 +59,7 @@ func (c *createRequest) storedKey(o *object) Key {
 // rangeOfAddressObject returns the range of an observed address object of a claim; not
 // valid if there is none.
 func rangeOfAddressObject(b *State, k Key) (r allocator.Range) {
-	for _, c := range b.addressObjects[k] {
+	for _, c := range b.claims.objects[k] {
 		if len(c.Ranges) == 1 && !c.MarkedMoved {
 			return c.Ranges[0]
 		}
@@ -143,7 +143,7 @@ func (w *world) relist(r *replica) {
 	var deleted, stored []event
 	for _, uid := range slices.Sorted(maps.Keys(missed)) {
 		e := missed[uid]
-		switch known := r.state.claims[uid]; {
+		switch known := r.state.claims.find(uid); {
 		case !e.deleted:
 			stored = append(stored, e)
 		case known == nil:
@@ -311,7 +311,7 @@ func (w *world) moveClaim(o *object) {
 	for _, m := range all {
 		lives := w.startCount()
 		for _, r := range w.replicas {
-			if observed := r.state.claims[m.UID]; observed == nil || observed.ResourceVersion != m.ResourceVersion {
+			if observed := r.state.claims.find(m.UID); observed == nil || observed.ResourceVersion != m.ResourceVersion {
 				lives = 0
 			}
 		}
@@ -404,7 +404,7 @@ func (w *world) reconcilePool(r *replica) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.objects)) {
 		o := w.objects[name]
-		if known := b.claims[o.UID]; w.settling && known != nil && o.OwnerClaim != (Key{}) && w.objects[o.OwnerClaim.Name] == nil {
+		if known := b.claims.find(o.UID); w.settling && known != nil && o.OwnerClaim != (Key{}) && w.objects[o.OwnerClaim.Name] == nil {
 			w.remove(o)
 			return
 		}

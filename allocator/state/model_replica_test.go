@@ -351,12 +351,12 @@ func (w *world) writeStatus(r *replica) {
 
 // pickClaim returns a random observed claim of a replica; nil if none was found.
 func (w *world) pickClaim(r *replica) *claim {
-	if len(r.state.claims) == 0 {
+	if r.state.claims.number() == 0 {
 		return nil
 	}
 	uid := fmt.Sprintf("u%d", 1+w.rng.IntN(w.uidCount))
 	for range w.uidCount {
-		if c := r.state.claims[uid]; c != nil {
+		if c := r.state.claims.find(uid); c != nil {
 			return c
 		}
 		uid = fmt.Sprintf("u%d", 1+w.rng.IntN(w.uidCount))

@@ -12,14 +12,10 @@ import (
 // the version is known from a read of the API server, a reconcile before the event has
 // seen an older claim or none.
 func (s *State) ObserveClaim(now time.Time, c Claim) {
-	known := s.claims[c.UID]
+	known := s.claims.find(c.UID)
 	if known == nil {
-		known = &claim{unserved: s.access.isSwitchedOff(c.Key.Resource)}
-		s.claims[c.UID] = known
+		known = s.claims.add(c, s.access.isSwitchedOff(c.Key.Resource))
 		s.access.objectStored(c.Key.Resource)
-		if c.OwnerClaim != (Key{}) {
-			s.addressObjects[c.OwnerClaim] = append(s.addressObjects[c.OwnerClaim], known)
-		}
 	} else if c.ResourceVersion <= known.ResourceVersion {
 		if c.ResourceVersion == known.ResourceVersion {
 			s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
@@ -34,7 +30,7 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 	if c.Deleting && known.deletionVersion == 0 {
 		known.deletionVersion = c.ResourceVersion
 	}
-	s.undeferClaim(known)
+	s.claims.resume(known)
 	if c.MarkedMoved && len(before.Ranges) > 0 {
 		c.Ranges = before.Ranges // clusterctl removes the annotations of the objects that it deletes
 	}
@@ -116,7 +112,7 @@ func (s *State) isAltered(c *claim) bool {
 		return c.Altered && c.SpaceGranted
 	}
 	altered := false
-	for _, object := range s.addressObjects[c.Key] {
+	for _, object := range s.claims.objectsOf(c.Key) {
 		switch {
 		case object.Pool != c.Pool:
 		case slices.Equal(object.Ranges, c.Ranges) && object.mayBeIn(c.Space):
@@ -202,10 +198,10 @@ func (s *State) bindClaim(c *claim) {
 		s.checkAltered(c)
 		c.unverified = (c.unverified || c.altered) && !c.hadGrant
 		if s.checkUngranted(c) != nil {
-			s.deferClaim(c)
+			s.claims.postpone(c)
 			return
 		}
-		s.indexOwner(c)
+		s.claims.addOwner(c)
 		h = s.addHolding(c.owner(), c.Pool, s.routingDomainOf(c), c.Ranges...)
 		h.claim, c.holding = c, h
 		s.requireConfirmation(h)
@@ -215,9 +211,9 @@ func (s *State) bindClaim(c *claim) {
 		}
 		return
 	}
-	s.indexOwner(c)
+	s.claims.addOwner(c)
 	if h.claim != nil { // the address object of this claim
-		s.unindexOwner(h.claim)
+		s.claims.removeOwner(h.claim)
 		h.claim.holding = nil
 	}
 	// A claim with another UID than the moved object has come back from the other
@@ -252,19 +248,15 @@ func (s *State) bindClaim(c *claim) {
 // the event has seen the claim.
 func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 	s.RecordApplied(gone.Key.Resource, resourceVersion)
-	c := s.claims[gone.UID]
+	c := s.claims.find(gone.UID)
 	if c == nil {
 		s.changed[gone.Key], s.changed[gone.owner()] = struct{}{}, struct{}{}
 		return
 	}
-	delete(s.claims, gone.UID)
-	s.undeferClaim(c)
+	s.claims.remove(c)
 	s.access.objectGone(c.Key.Resource)
 	s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
 	if c.OwnerClaim != (Key{}) {
-		if s.addressObjects[c.OwnerClaim] = slices.DeleteFunc(s.addressObjects[c.OwnerClaim], func(o *claim) bool { return o == c }); len(s.addressObjects[c.OwnerClaim]) == 0 {
-			delete(s.addressObjects, c.OwnerClaim)
-		}
 		defer s.recheckOwnerClaim(c)
 	}
 	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
@@ -313,14 +305,14 @@ func (s *State) ReplaceClaims(now time.Time, resource string, all []ListedClaim)
 	for _, c := range all {
 		listed[c.UID] = struct{}{}
 	}
-	for uid, c := range s.claims {
-		if _, ok := listed[uid]; !ok && c.Key.Resource == resource {
+	for c := range s.claims.all() {
+		if _, ok := listed[c.UID]; !ok && c.Key.Resource == resource {
 			s.RemoveClaim(now, c.Claim, 0)
 		}
 	}
 	for _, c := range all {
 		s.RecordApplied(resource, c.ResourceVersion)
-		if known := s.claims[c.UID]; known == nil || known.ResourceVersion < c.ResourceVersion {
+		if known := s.claims.find(c.UID); known == nil || known.ResourceVersion < c.ResourceVersion {
 			s.ObserveClaim(now, c.Convert())
 		}
 	}

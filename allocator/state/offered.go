@@ -40,7 +40,7 @@ func (e *NotOfferedError) PoolMissing() bool { return len(e.Ranges) == 0 && e.Do
 //     that itself
 //   - the pools cannot be read: the pool may exist
 func (s *State) FindNotOffered(uid string) *NotOfferedError {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	if c == nil || c.holding == nil || c.holding.contested || c.Pool == (Key{}) || c.OwnerClaim != (Key{}) {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (s *State) markOffers(p *pool, before []allocator.Range) {
 
 // markOwners reports all owners of a pool as changed.
 func (s *State) markOwners(k Key) {
-	for c := range s.ownersByPool[k] {
+	for c := range s.claims.ownersOf(k) {
 		s.changed[c.Key] = struct{}{}
 	}
 }

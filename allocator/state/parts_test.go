@@ -81,8 +81,10 @@ func receiverType(f *ast.FuncDecl) string {
 	if star, ok := of.(*ast.StarExpr); ok {
 		of = star.X
 	}
-	name, _ := of.(*ast.Ident)
-	return name.Name
+	if generic, ok := of.(*ast.IndexExpr); ok {
+		of = generic.X
+	}
+	return of.(*ast.Ident).Name
 }
 
 // noImports is an importer of no package.

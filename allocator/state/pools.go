@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -242,7 +241,7 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 // depends on the routing domain of the pool (compareStrength).
 func (s *State) reevaluateOwners(pool Key) {
 	var contested []*claim
-	for c := range s.ownersByPool[pool] {
+	for c := range s.claims.ownersOf(pool) {
 		if len(s.space(c.holding.space).contested) > 0 {
 			contested = append(contested, c)
 		}
@@ -257,7 +256,7 @@ func (s *State) reevaluateOwners(pool Key) {
 // pool was missing or had a fault (checkUngranted).
 func (s *State) recheckUngranted(pool Key) {
 	var altered []*claim
-	for c := range s.ownersByPool[pool] {
+	for c := range s.claims.ownersOf(pool) {
 		if (c.altered || c.tokenSpent) && s.checkUngranted(c) != nil {
 			altered = append(altered, c)
 		}
@@ -274,7 +273,7 @@ func (s *State) recheckUngranted(pool Key) {
 func (s *State) moveOwnersToDomainOf(p *pool) {
 	for again := true; again; { // an address object may inherit the holding first
 		again = false
-		for c := range maps.Clone(s.ownersByPool[p.Key]) {
+		for _, c := range slices.Collect(s.claims.ownersOf(p.Key)) {
 			if c.holding != nil && c.holding.space != p.Space && !c.SpaceGranted {
 				s.detachClaim(c, time.Time{}, time.Time{})
 				c.hadGrant = false // the grant was in the other routing domain

@@ -35,7 +35,7 @@ type Ownership struct {
 
 // OwnershipOf returns the ownership of the claim with this UID, in its observed version.
 func (s *State) OwnershipOf(uid string) Ownership {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	if c == nil {
 		return Ownership{}
 	}
@@ -111,7 +111,7 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 
 // OwnsAll reports whether a stored claim owns all ranges that it names.
 func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
-	switch c := s.claims[uid]; {
+	switch c := s.claims.find(uid); {
 	case !s.leadership.mayGrant():
 		return false, ErrNotLeader
 	case s.isBehind(uid, version):
@@ -124,7 +124,7 @@ func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 // DomainOf returns the routing domain in which a stored claim or address object owns its
 // ranges; false if it owns none.
 func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, err error) {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	switch {
 	case !s.leadership.mayGrant():
 		return "", false, ErrNotLeader
@@ -145,14 +145,14 @@ func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, e
 // isBehind reports whether a version of a stored claim has not been observed: the claim
 // may have given up a range that the state still counts as owned.
 func (s *State) isBehind(uid string, version uint64) bool {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	return version > 0 && (c == nil || c.ResourceVersion < version)
 }
 
 // ownsRange reports whether the claim with this UID owns a range of a routing domain,
 // without a conflict.
 func (s *State) ownsRange(uid, domain string, r allocator.Range) bool {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	return c != nil && c.holding != nil && c.holding.space == domain && !c.holding.contested && slices.Contains(c.holding.ranges, r)
 }
 
@@ -166,7 +166,7 @@ func (s *State) domainOfUpdate(c Claim, uid string) string {
 	if p := s.pools[c.Pool]; p != nil {
 		return p.Space
 	}
-	if stored := s.claims[uid]; stored != nil && stored.holding != nil && stored.Pool == c.Pool {
+	if stored := s.claims.find(uid); stored != nil && stored.holding != nil && stored.Pool == c.Pool {
 		return stored.holding.space
 	}
 	return c.Space
@@ -176,7 +176,7 @@ func (s *State) domainOfUpdate(c Claim, uid string) string {
 // the claim lost no conflict. The claim may request again the addresses that it still
 // owns.
 func (s *State) contestedHoldingOf(uid string) *holding {
-	if c := s.claims[uid]; c != nil && c.holding != nil && c.holding.contested {
+	if c := s.claims.find(uid); c != nil && c.holding != nil && c.holding.contested {
 		return c.holding
 	}
 	return nil
@@ -199,7 +199,7 @@ func (s *State) Usage(k Key) (Usage, bool) {
 	}
 	s.space(p.Space).blockAvoided()
 	granted, _ := s.countGranted(p)
-	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: granted}, true
+	return Usage{Stats: p.core.Stats(), Claims: s.claims.numberOfOwners(k), Granted: granted}, true
 }
 
 // FreeIn lists the blocks of free addresses of a pool, which Usage counts, in address
@@ -320,7 +320,7 @@ func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
 // part in address order. The cost grows with the number of these ranges.
 func (s *State) OwnedThrough(pool Key) []Owned {
 	var own, ofAddressObjects []Owned
-	for c := range s.ownersByPool[pool] {
+	for c := range s.claims.ownersOf(pool) {
 		list := &own
 		if c.OwnerClaim != (Key{}) {
 			list = &ofAddressObjects
@@ -379,7 +379,7 @@ func (s *State) FindStrandedOwner(p Pool) (stranded *StrandedError) {
 	if domain == nil {
 		return nil
 	}
-	for c := range s.ownersByPool[p.Key] {
+	for c := range s.claims.ownersOf(p.Key) {
 		if c.holding.space == p.Space || stranded != nil && stranded.Owner.String() < c.owner().String() {
 			continue
 		}
@@ -420,7 +420,7 @@ type Owner struct {
 // StayingOwners lists the owners of a pool's ranges that are not being deleted, in no
 // particular order. The cost grows with the number of the pool's owners.
 func (s *State) StayingOwners(pool Key) (owners []Owner) {
-	for c := range s.ownersByPool[pool] {
+	for c := range s.claims.ownersOf(pool) {
 		if !c.Deleting {
 			owners = append(owners, Owner{c.Key, c.UID})
 		}
@@ -431,7 +431,7 @@ func (s *State) StayingOwners(pool Key) (owners []Owner) {
 // IsStayingOwner reports whether the object with this UID is stored, owns a range, and is
 // not being deleted.
 func (s *State) IsStayingOwner(uid string) bool {
-	c := s.claims[uid]
+	c := s.claims.find(uid)
 	return c != nil && c.holding != nil && !c.Deleting
 }
 

@@ -19,24 +19,17 @@ type State struct {
 	leadership   leadership
 	proofs       proofs
 	commitQueue  commitQueue
+	claims       claims
 	grants       openGrants
 	standby      standbyGrants
 	journalRoom  journalRoom
 	access       access
 	movedRecords movedRecords
 
-	spaces       map[string]*space       // routing domain -> its addresses
-	pools        map[Key]*pool           // pool key -> known pool
-	poolByWindow map[*allocator.Pool]Key // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
-	// UID -> stored claim or address object, with a range or without. Invariant:
-	// c.holding == nil || c.holding.claim == c
-	claims         map[string]*claim
-	addressObjects map[Key][]*claim            // claim, stored or not -> address objects whose OwnerClaim is the claim
-	ownersByPool   map[Key]map[*claim]struct{} // pool, known or not -> stored claims that own a range of the pool. Invariant: c is listed under c.holding.pool
-	// pool, known or not -> stored claims that name ranges of the pool and are deferred.
-	// Invariant: a deferred claim has no holding
-	deferred map[Key]map[*claim]struct{}
-	holdings map[allocator.OwnerID]*holding // owner ID in the routing domain -> holding; every range that is not free has a holding
+	spaces       map[string]*space              // routing domain -> its addresses
+	pools        map[Key]*pool                  // pool key -> known pool
+	poolByWindow map[*allocator.Pool]Key        // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
+	holdings     map[allocator.OwnerID]*holding // owner ID in the routing domain -> holding; every range that is not free has a holding
 	// claim -> holdings that the claim owns, was granted, or took to another cluster;
 	// pool -> holdings of the ranges that updates of the pool withhold. Invariant: h is
 	// listed under h.key
@@ -130,56 +123,13 @@ func (p *pool) familyWindow(w RangeRequest) (*allocator.Pool, error) {
 	return family, nil
 }
 
-// claim is a stored claim or address object.
-type claim struct {
-	Claim
-	unserved    bool     // the API of the claim is switched off
-	holding     *holding // nil if the claim has no range, is deferred, or is an address object whose owner claim owns the range
-	deferredFor Key      // pool for which the claim is deferred; zero if the claim is not deferred
-	hadGrant    bool     // this process has known an open grant of the ranges: as leader, or in the journal that it took over
-	// unverified: the stored status is of other addresses than the claim names, and no
-	// grant covers the addresses, so Ready does not prove ownership. The addresses
-	// changed after the status became Ready, or the claim is altered.
-	unverified bool
-	// altered: the claim names other ranges than the allocator's records of the claim, as
-	// of the last check (isAltered).
-	altered bool
-	// tokenSpent: the ranges changed and the token did not, so the token proves nothing
-	// about the ranges.
-	tokenSpent bool
-	// boundAt is when the claim was bound. StartGranting sets the zero moment for the
-	// claims bound before the term. Invariant: boundAt is not later than the present
-	// moment of proofs while granting
-	boundAt moment
-	// journaled: the claim was bound by a grant that the journal contained. The next
-	// leader either inherits the grant, or waits until it has observed the claim: so a
-	// consistent read that began after the claim was bound and shows this term confirms
-	// the claim, as a commit does.
-	journaled bool
-	// inheritedGrant: the claim was bound by a grant of an earlier leader. That leader
-	// may have confirmed the claim by a read, before this leader observed it.
-	inheritedGrant bool
-	// cooldownBegan is when the cooldown of the range began, before the claim is gone;
-	// zero if the cooldown has not begun.
-	cooldownBegan    time.Time
-	cooldownRecorded bool // the pool has recorded the cooldown, while the claim is stored
-	// deletingSince is when the state first observed that the deletion of the claim was
-	// requested (Deleting); zero if the first observed version was being deleted already.
-	deletingSince time.Time
-	// deletionVersion is the first observed version of the claim whose deletion was
-	// requested; 0 if the deletion was not requested.
-	deletionVersion uint64
-}
-
-// ready reports whether the stored status proves that the claim owns its addresses.
-func (c *claim) ready() bool { return c.Ready && !c.unverified }
-
 // New returns the state of a follower that counts the objects of the given resources.
 func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 	s := &State{
 		limits:           &lim,
 		newToken:         newToken,
 		leadership:       leadership{limits: &lim},
+		claims:           newClaims(),
 		grants:           newOpenGrants(),
 		standby:          newStandbyGrants(&lim),
 		journalRoom:      newJournalRoom(&lim),
@@ -188,10 +138,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		spaces:           map[string]*space{},
 		pools:            map[Key]*pool{},
 		poolByWindow:     map[*allocator.Pool]Key{},
-		claims:           map[string]*claim{},
-		addressObjects:   map[Key][]*claim{},
-		ownersByPool:     map[Key]map[*claim]struct{}{},
-		deferred:         map[Key]map[*claim]struct{}{},
 		holdings:         map[allocator.OwnerID]*holding{},
 		holdingsByKey:    map[Key][]*holding{},
 		holdingByRequest: map[string]*holding{},
@@ -219,11 +165,11 @@ func (s *State) space(name string) *space {
 
 // AllKeys lists all claims and pools, pools first, and the claims of address objects.
 func (s *State) AllKeys() []Key {
-	all := make([]Key, 0, len(s.pools)+len(s.claims))
+	all := make([]Key, 0, len(s.pools)+s.claims.number())
 	for k := range s.pools {
 		all = append(all, k)
 	}
-	for _, c := range s.claims {
+	for c := range s.claims.all() {
 		all = append(all, c.Key)
 		if c.OwnerClaim != (Key{}) {
 			all = append(all, c.OwnerClaim)

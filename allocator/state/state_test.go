@@ -70,7 +70,7 @@ func key(name string) Key { return Key{Resource: modelClaims, Namespace: "ns", N
 func (s *testState) requestGrant(q Request) (Grant, error) {
 	s.t.Helper()
 	q.Pool = modelPool
-	if c := s.claims[q.UID]; c != nil {
+	if c := s.claims.find(q.UID); c != nil {
 		q.Version = c.ResourceVersion
 	}
 	if q.Ranges == nil {

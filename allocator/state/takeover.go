@@ -50,7 +50,7 @@ func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim 
 	for _, entry := range entries {
 		found[entry.Token] = nil
 	}
-	for _, c := range s.claims {
+	for c := range s.claims.all() {
 		if _, asked := found[c.Token]; asked && (c.holding != nil || s.holdingOfOwnerClaim(c) != nil) && !c.Token.IsZero() {
 			found[c.Token] = c
 		}
@@ -96,7 +96,7 @@ func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
 func (s *State) StartGranting(now time.Time) {
 	s.leadership.begin(now)
 	s.grants.beginLives(now)
-	for _, c := range s.claims {
+	for c := range s.claims.all() {
 		c.boundAt, c.journaled, c.inheritedGrant = moment{}, false, false
 		if c.holding != nil {
 			c.holding.journaledUntil = 0 // the first commit of the term, which is due already, has none of these entries
