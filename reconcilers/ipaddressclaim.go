@@ -12,8 +12,10 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -75,7 +77,7 @@ func (ipAddressClaims) NewList() client.ObjectList { return &ipamv1.IPAddressCla
 // AllocatedByUs is true for claims of other providers: this manager does not serve them.
 func (ipAddressClaims) AllocatedByUs(c *ipamv1.IPAddressClaim) bool {
 	_, ours := clusterapi.FindPoolKey(c)
-	return !ours || metal3.HasAllocatedAddress(c)
+	return !ours || annotated.HasAllocatedAddress(c)
 }
 
 func (ipAddressClaims) IsFlagged(c *ipamv1.IPAddressClaim) bool { return clusterapi.IsFlagged(c) }
@@ -89,7 +91,7 @@ func (ipAddressClaims) OwnershipCondition(c *ipamv1.IPAddressClaim) *metav1.Cond
 	return meta.FindStatusCondition(c.Status.Conditions, clusterv1.ReadyCondition)
 }
 
-func (ipAddressClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
+func (ipAddressClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim, clusters clusterpause.Clusters) error {
 	pool, ours := clusterapi.FindPoolKey(c)
 	if !ours {
 		return claims.ErrForeign
@@ -122,14 +124,14 @@ func (a ipAddressClaims) Requests(ctx context.Context, d *claims.Deps, c *ipamv1
 // status.
 func (a ipAddressClaims) SetAllocated(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) error {
 	name, err := a.EnsureAddress(ctx, d, c)
-	if failure := metal3.Failure(""); errors.As(err, &failure) {
+	if failure := annotated.Failure(""); errors.As(err, &failure) {
 		a.SetDenied(c, nil, err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	has, _ := metal3.ParseAddressAnnotation(c)
+	has, _ := annotated.ParseAddressAnnotation(c)
 	c.Status.AddressRef = ipamv1.IPAddressReference{Name: name}
 	setClaimReady(c, metav1.ConditionTrue, butlerv1.ReasonAllocated, fmt.Sprintf("Address %s allocated from pool %s", has, c.Spec.PoolRef.Name))
 	return nil
@@ -139,7 +141,7 @@ func (a ipAddressClaims) SetAllocated(ctx context.Context, d *claims.Deps, c *ip
 // pool. clusterctl moves the IPAddress but no NetworkPool: the manager of the target
 // cluster adds the NetworkPool of the target cluster as owner.
 func buildClusterAPIAddress(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
-	has, _ := metal3.ParseAddressAnnotation(c)
+	has, _ := annotated.ParseAddressAnnotation(c)
 	key, _ := clusterapi.FindPoolKey(c)
 	_, finalizer := clusterapi.SelectFinalizers(c)
 	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Labels: c.Labels, Finalizers: []string{finalizer}}}
@@ -176,7 +178,7 @@ func (ipAddressClaims) SetConflict(c *ipamv1.IPAddressClaim, message string) {
 }
 
 func (ipAddressClaims) SetDenied(c *ipamv1.IPAddressClaim, _ []ledger.RangeRequest, err error) {
-	if !metal3.HasAllocatedAddress(c) {
+	if !annotated.HasAllocatedAddress(c) {
 		c.Status.AddressRef = ipamv1.IPAddressReference{}
 	}
 	pool, _ := clusterapi.FindPoolKey(c)

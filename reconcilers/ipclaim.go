@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -83,7 +85,7 @@ var (
 
 func (ipClaims) NewList() client.ObjectList { return &v1alpha1.IPClaimList{} }
 
-func (ipClaims) AllocatedByUs(c *v1alpha1.IPClaim) bool { return metal3.HasAllocatedAddress(c) }
+func (ipClaims) AllocatedByUs(c *v1alpha1.IPClaim) bool { return annotated.HasAllocatedAddress(c) }
 
 func (ipClaims) IsFlagged(c *v1alpha1.IPClaim) bool { return metal3.IsFlagged(c) }
 
@@ -95,14 +97,14 @@ func (ipClaims) OwnershipCondition(c *v1alpha1.IPClaim) *metav1.Condition {
 	case c.Status.ErrorMessage != nil:
 		return &metav1.Condition{Status: metav1.ConditionFalse, Reason: *c.Status.ErrorMessage, Message: *c.Status.ErrorMessage}
 	case c.Status.Address != nil:
-		a, _ := metal3.ParseAddressAnnotation(c)
+		a, _ := annotated.ParseAddressAnnotation(c)
 		return &metav1.Condition{Status: metav1.ConditionTrue, Message: fmt.Sprintf("Address %s allocated from pool %s", a, c.Spec.Pool.Name)}
 	}
 	return nil
 }
 
-func (ipClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *v1alpha1.IPClaim, clusters metal3.Clusters) error {
-	if err := metal3.CheckWait(c, "IPClaim", "", clusters); err != nil {
+func (ipClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *v1alpha1.IPClaim, clusters clusterpause.Clusters) error {
+	if err := clusterpause.Check(c, "IPClaim", "", clusters); err != nil {
 		return err
 	}
 	return checkPoolManaged(ctx, d, c, metal3.PoolKey(c), clusters)
@@ -111,13 +113,13 @@ func (ipClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *v1alpha1.IP
 // checkPoolManaged returns why a claim must not be managed because of its IPPool. A
 // missing pool does not stop a claim, and a claim that is being deleted does not wait for
 // a missing Cluster.
-func checkPoolManaged(ctx context.Context, d *claims.Deps, c client.Object, pool ledger.Key, clusters metal3.Clusters) error {
+func checkPoolManaged(ctx context.Context, d *claims.Deps, c client.Object, pool ledger.Key, clusters clusterpause.Clusters) error {
 	p := &v1alpha1.IPPool{}
 	if d.Client.Get(ctx, feed.Request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
 		return nil
 	}
 	err := metal3.CheckPoolWait(p, clusters)
-	if wait := (*metal3.WaitError)(nil); errors.As(err, &wait) && wait.Missing && c.GetDeletionTimestamp() != nil {
+	if wait := (*clusterpause.WaitError)(nil); errors.As(err, &wait) && wait.Missing && c.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	return err
@@ -161,7 +163,7 @@ func buildIPAddress(ctx context.Context, d *claims.Deps, c *v1alpha1.IPClaim) (*
 	if err := addressobjects.ReadPool(ctx, d, metal3.PoolKey(c), p); err != nil {
 		return nil, err
 	}
-	has, _ := metal3.ParseAddressAnnotation(c)
+	has, _ := annotated.ParseAddressAnnotation(c)
 	settings := metal3.FindSettings(p, has)
 	group := v1alpha1.GroupVersion.String()
 	return &v1alpha1.IPAddress{
@@ -198,7 +200,7 @@ func (ipClaims) SetConflict(c *v1alpha1.IPClaim, message string) {
 }
 
 func (ipClaims) SetDenied(c *v1alpha1.IPClaim, _ []ledger.RangeRequest, err error) {
-	if !metal3.HasAllocatedAddress(c) {
+	if !annotated.HasAllocatedAddress(c) {
 		c.Status.Address = nil
 	}
 	c.Status.ErrorMessage = nil
@@ -213,7 +215,7 @@ func (ipClaims) SetDenied(c *v1alpha1.IPClaim, _ []ledger.RangeRequest, err erro
 // the text has pool, address and rule.
 func failureOf(c client.Object, pool ledger.Key, err error) error {
 	var (
-		failure    metal3.Failure
+		failure    annotated.Failure
 		unoffered  *metal3.UnofferedError
 		owned      *ledger.OwnedError
 		outside    *allocator.OutsideError
@@ -221,13 +223,13 @@ func failureOf(c client.Object, pool ledger.Key, err error) error {
 		noPool     *ledger.NoPoolError
 		deleting   *ledger.PoolDeletingError
 		faulty     *ledger.FaultyPoolError
-		named, bad = metal3.ParseAddressAnnotation(c)
+		named, bad = annotated.ParseAddressAnnotation(c)
 	)
 	why := func(format string, args ...any) error {
 		if bad != nil || !named.IsValid() {
-			return metal3.FailureUnavailable
+			return annotated.FailureUnavailable
 		}
-		return fmt.Errorf("%w: pool %s: %s", metal3.FailureUnavailable, pool, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: pool %s: %s", annotated.FailureUnavailable, pool, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case errors.As(err, &unoffered), errors.As(err, &outside):
@@ -237,11 +239,11 @@ func failureOf(c client.Object, pool ledger.Key, err error) error {
 	case errors.As(err, &noPool), errors.As(err, &deleting), errors.As(err, &faulty):
 		return nil
 	case errors.Is(err, allocator.ErrExhausted):
-		return metal3.FailureExhausted
+		return annotated.FailureExhausted
 	case errors.As(err, &owned):
 		return why("%s", owned.SeenFrom(c.GetNamespace()))
 	case errors.As(err, &blocked) && pool.Resource == metal3.ResourceIPPool: // reserved for another claim; the text is Metal3's
-		return metal3.FailureUnavailable
+		return annotated.FailureUnavailable
 	case errors.As(err, &blocked):
 		return why("%s: correct or remove annotation %s", blocked.Text(), v1alpha1.AnnotationIPAddress)
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -123,7 +124,7 @@ func decideUngranted(claim ledger.Claim, err error) (warning string, denial erro
 	case errors.As(err, &owned) && (owned.Moved || owned.Owner == claim.OwnerClaim && (owned.Pool == claim.Pool || owned.Pool == (ledger.Key{}))):
 		return "", nil
 	case errors.As(err, &owned):
-		return "", fmt.Errorf("%w: %w", metal3.FailureUnavailable, err)
+		return "", fmt.Errorf("%w: %w", annotated.FailureUnavailable, err)
 	case errors.As(err, &outside), errors.As(err, &deleting), errors.As(err, &faulty):
 		return err.Error() + ": the claim owns the address nevertheless", nil
 	}

@@ -10,7 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -22,11 +24,11 @@ import (
 // A claim for an exact address is denied if the address is not available.
 type annotatedClaims[T client.Object] struct {
 	cached   client.Reader
-	clusters metal3.Clusters
+	clusters clusterpause.Clusters
 }
 
 func (annotatedClaims[T]) hasAddresses(c T) bool {
-	a, _ := metal3.ParseAddressAnnotation(c)
+	a, _ := annotated.ParseAddressAnnotation(c)
 	return a.IsValid()
 }
 
@@ -42,13 +44,13 @@ func (annotatedClaims[T]) withoutAddresses(c T) T {
 
 // changesAddresses is true if the stored claim has no allocation yet.
 func (annotatedClaims[T]) changesAddresses(old, c T) bool {
-	was, _ := metal3.ParseAddressAnnotation(old)
-	is, _ := metal3.ParseAddressAnnotation(c)
-	return !metal3.HasAllocatedAddress(old) && is.IsValid() && is != was
+	was, _ := annotated.ParseAddressAnnotation(old)
+	is, _ := annotated.ParseAddressAnnotation(c)
+	return !annotated.HasAllocatedAddress(old) && is.IsValid() && is != was
 }
 
 func (annotatedClaims[T]) fillSpec(c T, ranges []allocator.Range) (warnings []string) {
-	metal3.FillAddress(c, ranges)
+	annotated.FillAddress(c, ranges)
 	return nil
 }
 
@@ -60,23 +62,23 @@ func (annotatedClaims[T]) restoreSpec(stored, updated T) {
 // an exact address is denied.
 func (annotatedClaims[T]) admitPending(c T, err error) (warning string, denial error) {
 	var (
-		wait     *metal3.WaitError
+		wait     *clusterpause.WaitError
 		deleting *ledger.PoolDeletingError
 		paused   *ledger.PoolPausedError
 		faulty   *ledger.FaultyPoolError
 		owned    *ledger.OwnedError
 	)
-	named, _ := metal3.ParseAddressAnnotation(c)
+	named, _ := annotated.ParseAddressAnnotation(c)
 	switch {
 	case errors.As(err, &wait), errors.As(err, &paused), (errors.As(err, &deleting) || errors.As(err, &faulty)) && !named.IsValid():
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
-		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", metal3.FailureExhausted, err), nil
+		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", annotated.FailureExhausted, err), nil
 	case errors.As(err, &owned) && !named.IsValid(): // the pool reserves the address for the claim, or an address object records the address
 		return fmt.Sprintf("%s: an address is reserved for the claim, but %s: the claim is stored without an address and gets the reserved address as soon as that is free",
-			metal3.FailureUnavailable, owned.SeenFrom(c.GetNamespace())), nil
+			annotated.FailureUnavailable, owned.SeenFrom(c.GetNamespace())), nil
 	case errors.As(err, &owned):
-		return "", fmt.Errorf("%w: %w", metal3.FailureUnavailable, err)
+		return "", fmt.Errorf("%w: %w", annotated.FailureUnavailable, err)
 	}
 	return "", err
 }
@@ -91,8 +93,8 @@ func (a annotatedClaims[T]) requestsOfIPPool(ctx context.Context, c T, pool ledg
 		return nil, err
 	}
 	request, err := metal3.BuildClaimRequest(p, c)
-	exact, _ := metal3.ParseAddressAnnotation(c)
-	anyAddress, reserved := !exact.IsValid() && err == nil, errors.Is(err, metal3.FailureUnavailable)
+	exact, _ := annotated.ParseAddressAnnotation(c)
+	anyAddress, reserved := !exact.IsValid() && err == nil, errors.Is(err, annotated.FailureUnavailable)
 	if wait := metal3.CheckPoolWait(p, a.clusters); wait != nil && (anyAddress || reserved) {
 		return nil, wait // clusterctl creates the claim, then the address object with the reserved address, and unpauses the Cluster last
 	}
@@ -107,7 +109,7 @@ func (a annotatedClaims[T]) requestsOfIPPool(ctx context.Context, c T, pool ledg
 // of the claim, in a restore.
 func (annotatedClaims[T]) awaitsAddressObject(c T, err error) bool {
 	owned := (*ledger.OwnedError)(nil)
-	return errors.As(err, &owned) && owned.Promised && metal3.HasAllocatedAddress(c) &&
+	return errors.As(err, &owned) && owned.Promised && annotated.HasAllocatedAddress(c) &&
 		(owned.Owner.Resource == metal3.ResourceIPAddress || owned.Owner.Resource == clusterapi.ResourceIPAddress)
 }
 
@@ -123,7 +125,7 @@ func checkReservedAddress(ctx context.Context, c metav1.Object, pool ledger.Key,
 	if err != nil {
 		return nil
 	}
-	has, _ := metal3.ParseAddressAnnotation(c)
+	has, _ := annotated.ParseAddressAnnotation(c)
 	if request, err := metal3.BuildRequest(p, c.GetName(), ""); err == nil && request.IgnorePoolBlocks && request.Address != has {
 		return &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second,
 			Reason: fmt.Sprintf("pool %s reserves %s for a claim with the generated name %s", pool, request.Address, c.GetName())}

@@ -32,8 +32,8 @@ type claimAdapter[T client.Object] interface {
 	withoutAddresses(T) T
 	// requests returns the ranges that a claim requests. For an IPAllocation the pool is
 	// read only if the claim has neither range nor count; for claims of an IPPool always.
-	// Errors: *ledger.NoPoolError, *ledger.NotServingError, metal3.Failure,
-	// *metal3.WaitError.
+	// Errors: *ledger.NoPoolError, *ledger.NotServingError, annotated.Failure,
+	// *clusterpause.WaitError.
 	requests(ctx context.Context, c T, pools client.Reader) ([]ledger.RangeRequest, error)
 	// fillSpec writes granted ranges into absent fields of a claim, and warns of ignored
 	// values in the other fields. ranges lacks those that the stored claim owns already.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
@@ -29,7 +30,7 @@ type ipAddressClaims struct {
 func (ipAddressClaims) subject() review.Subject {
 	return review.Subject{
 		Kind:      ipamv1.GroupVersion.WithKind("IPAddressClaim"),
-		ExactPath: func(allocator.Range) *field.Path { return metal3.AddressAnnotationPath() },
+		ExactPath: func(allocator.Range) *field.Path { return annotated.AddressAnnotationPath() },
 		CountPath: field.NewPath("spec", "poolRef"),
 	}
 }
@@ -65,12 +66,12 @@ func (a ipAddressClaims) requests(ctx context.Context, c *ipamv1.IPAddressClaim,
 	pool, _ := clusterapi.FindPoolKey(c)
 	named := c.Annotations[v1alpha1.AnnotationIPAddress] != ""
 	var all ipamv1.IPAddressList
-	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexOwnerClaim: c.Name}); err != nil {
+	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{annotated.IndexOwnerClaim: c.Name}); err != nil {
 		return nil, readError(err, pool)
 	}
-	asked, _ := metal3.ParseAddressAnnotation(c)
+	asked, _ := annotated.ParseAddressAnnotation(c)
 	for i := range all.Items {
-		if owned, has := metal3.FindAddressObject(pool, asked, clusterapi.ConvertAddress(&all.Items[i])); has && c.Name != "" {
+		if owned, has := annotated.FindAddressObject(pool, asked, clusterapi.ConvertAddress(&all.Items[i])); has && c.Name != "" {
 			return metal3.BuildObjectRequest(owned), nil
 		}
 	}
@@ -109,7 +110,7 @@ func readClusterAPIPool(ctx context.Context, k ledger.Key, pools client.Reader) 
 
 func (ipAddressClaims) completeMetadata(c *ipamv1.IPAddressClaim, space string) {
 	finalizer, _ := clusterapi.SelectFinalizers(c)
-	metal3.CompleteMetadata(c, space, finalizer)
+	annotated.CompleteMetadata(c, space, finalizer)
 }
 
 // clusterAddresses adapts the IPAddresses of Cluster API that record addresses of an

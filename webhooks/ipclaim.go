@@ -8,6 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -22,7 +24,7 @@ type ipClaims struct {
 func (ipClaims) subject() review.Subject {
 	return review.Subject{
 		Kind:      v1alpha1.GroupVersion.WithKind("IPClaim"),
-		ExactPath: func(allocator.Range) *field.Path { return metal3.AddressAnnotationPath() },
+		ExactPath: func(allocator.Range) *field.Path { return annotated.AddressAnnotationPath() },
 		CountPath: field.NewPath("spec", "pool"),
 	}
 }
@@ -46,16 +48,16 @@ func (ipClaims) findFaults(old, c *v1alpha1.IPClaim) field.ErrorList {
 func (a ipClaims) requests(ctx context.Context, c *v1alpha1.IPClaim, pools client.Reader) ([]ledger.RangeRequest, error) {
 	named := c.Annotations[v1alpha1.AnnotationIPAddress] != ""
 	var all v1alpha1.IPAddressList
-	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexOwnerClaim: c.Name}); err != nil {
+	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{annotated.IndexOwnerClaim: c.Name}); err != nil {
 		return nil, readError(err, metal3.PoolKey(c))
 	}
-	asked, _ := metal3.ParseAddressAnnotation(c)
+	asked, _ := annotated.ParseAddressAnnotation(c)
 	for i := range all.Items {
-		if owned, has := metal3.FindAddressObject(metal3.PoolKey(c), asked, metal3.ConvertAddress(&all.Items[i])); has && c.Name != "" { // with generateName, no address object can belong to the claim yet
+		if owned, has := annotated.FindAddressObject(metal3.PoolKey(c), asked, metal3.ConvertAddress(&all.Items[i])); has && c.Name != "" { // with generateName, no address object can belong to the claim yet
 			return metal3.BuildObjectRequest(owned), nil
 		}
 	}
-	if err := metal3.CheckWait(c, "IPClaim", "", a.clusters); err != nil && !named {
+	if err := clusterpause.Check(c, "IPClaim", "", a.clusters); err != nil && !named {
 		return nil, err
 	}
 	return a.requestsOfIPPool(ctx, c, metal3.PoolKey(c), pools)
@@ -70,7 +72,7 @@ func (ipClaims) readLedgerPool(ctx context.Context, k ledger.Key, pools client.R
 }
 
 func (ipClaims) completeMetadata(c *v1alpha1.IPClaim, space string) {
-	metal3.CompleteMetadata(c, space, v1alpha1.FinalizerIPClaim)
+	annotated.CompleteMetadata(c, space, v1alpha1.FinalizerIPClaim)
 }
 
 // ipAddresses adapts IPAddresses.

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -16,7 +17,7 @@ import (
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get
 
 // ipPools adapts IPPools.
-type ipPools struct{ clusters metal3.Clusters }
+type ipPools struct{ clusters clusterpause.Clusters }
 
 func (ipPools) subject() review.Subject {
 	return review.Subject{Kind: v1alpha1.GroupVersion.WithKind("IPPool")}
@@ -33,7 +34,7 @@ func (ipPools) pool(p *v1alpha1.IPPool) ledger.Pool {
 // pool: the manager could not remove the finalizer. The reconciler adds the finalizer
 // when the pool is managed.
 func (a ipPools) finalizer(p *v1alpha1.IPPool) string {
-	if metal3.IsMarkedMoved(p) || metal3.CheckPoolWait(p, a.clusters) != nil {
+	if clusterpause.IsMarkedMoved(p) || metal3.CheckPoolWait(p, a.clusters) != nil {
 		return ""
 	}
 	return v1alpha1.FinalizerIPPool

@@ -14,11 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
@@ -237,13 +236,13 @@ func dependsOnPool(err error) bool {
 		manual   *ledger.NotAutomaticError
 		family   *ledger.FamilyError
 		pool     *ledger.PoolError
-		failure  metal3.Failure
+		unfit    object.UnfitError
 		owned    *ledger.OwnedError
 	)
 	if errors.As(err, &owned) {
 		return false
 	}
-	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &paused) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) || errors.As(err, &failure)
+	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &paused) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) || errors.As(err, &unfit)
 }
 
 // buildAnnotations returns the annotations for a grant, "" for an annotation to remove.
@@ -270,8 +269,10 @@ func (k *ownerWebhooks[T]) buildAnnotations(ctx context.Context, g *ledger.Grant
 // origin is restored from a backup: its TenantCluster or Service was restored with a new
 // UID, so the annotations with the old UIDs are removed.
 func setAnnotationsOfCreate(o metav1.Object, annotations map[string]string) {
-	if o.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" {
-		annotations[v1alpha1.AnnotationTenantUID], annotations[novaedgev1.AnnotationServiceUID] = "", ""
+	if kind := kinds.Of(o); kind != nil && o.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" {
+		for _, annotation := range kind.UIDAnnotations {
+			annotations[annotation] = ""
+		}
 	}
 	setAnnotations(o, annotations)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
@@ -24,8 +25,8 @@ func TestDependsOnPool(t *testing.T) {
 		{&ledger.PoolError{Pool: pool, Err: &allocator.ExhaustedError{}}, true},
 		{&ledger.PoolError{Pool: pool, Err: &ledger.OwnedError{}}, false},
 		{&metal3.UnofferedError{Pool: pool, Address: netip.MustParseAddr("10.0.0.9")}, true},
-		{fmt.Errorf("%w: an entry is missing", metal3.FailureOutside), true},
-		{fmt.Errorf("%w: %w", metal3.FailureUnavailable, &ledger.OwnedError{}), false},
+		{fmt.Errorf("%w: an entry is missing", annotated.FailureOutside), true},
+		{fmt.Errorf("%w: %w", annotated.FailureUnavailable, &ledger.OwnedError{}), false},
 	} {
 		if got := dependsOnPool(test.err); got != test.want {
 			t.Errorf("%v: %v, want %v", test.err, got, test.want)

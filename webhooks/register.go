@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/webhooks/review"
@@ -55,7 +55,7 @@ type Options struct {
 	// Live reads pools, and the metadata of Namespaces, from the API server.
 	Live client.Reader
 	// Clusters are the Clusters of Cluster API.
-	Clusters metal3.Clusters
+	Clusters clusterpause.Clusters
 	// Tenants reports whether TenantClusters are served. Otherwise TenantClusters must
 	// not be read.
 	Tenants bool

@@ -83,7 +83,7 @@ func (k *claims[T]) validateGrant(ctx context.Context, req *admission.Request, c
 		}
 		// The mutating call was not made; or the pool appeared after it; or it let a
 		// Metal3 or Cluster API claim with an address be stored without a grant, as its
-		// pool or Cluster is paused (metal3.WaitError). In the last case the adapter
+		// pool or Cluster is paused (clusterpause.WaitError). In the last case the adapter
 		// returns that error before the ledger is asked; every other error is dropped,
 		// and the answer is the missing token. Any other error of the preview is not
 		// reported here: the next create gets it from its mutating call.

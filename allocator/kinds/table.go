@@ -15,7 +15,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // Kind describes one resource of pools, of claims, or of address objects. Functions take
@@ -27,6 +29,9 @@ type Kind struct {
 	// AddressObjects is the resource of the address objects of claims; "" for claims without
 	// them.
 	AddressObjects string
+	// UIDAnnotations lists the annotations with the UID of another object. A claim that is
+	// restored from a backup does not keep them, as that object was restored with a new UID.
+	UIDAnnotations []string
 
 	goType reflect.Type
 	// ConvertPool converts a pool for the ledger; nil for claims and address objects.
@@ -83,8 +88,10 @@ var All = []*Kind{
 		return metal3.ConvertPool(p, metal3.NewRandomSource())
 	}),
 	pool(Kind{Resource: novaedge.ResourceProxyIPPool, Name: "ProxyIPPool"}, novaedge.ConvertPool),
-	claim(Kind{Resource: butler.ResourceIPAllocation, Name: "IPAllocation", ShortNames: []string{"ipa"}},
-		butler.ConvertClaim, butler.DescribeClaim),
+	claim(Kind{
+		Resource: butler.ResourceIPAllocation, Name: "IPAllocation", ShortNames: []string{"ipa"},
+		UIDAnnotations: []string{butlerv1.AnnotationTenantUID},
+	}, butler.ConvertClaim, butler.DescribeClaim),
 	claim(Kind{
 		Resource: metal3.ResourceIPClaim, Name: "IPClaim", AddressObjects: metal3.ResourceIPAddress,
 		ShortNames: []string{"ipc", "ipclaim", "m3ipc", "m3ipclaim", "m3ipclaims", "metal3ipc", "metal3ipclaim", "metal3ipclaims"},
@@ -96,8 +103,9 @@ var All = []*Kind{
 	}, clusterapi.ConvertClaim, clusterapi.DescribeClaim), clusterapi.FindPoolKey),
 	claim(Kind{Resource: clusterapi.ResourceIPAddress, Name: "IPAddress"},
 		clusterapi.ConvertAddress, describeAddressObject[*ipamv1.IPAddress]),
-	claim(Kind{Resource: novaedge.ResourceProxyVIP, Name: "ProxyVIP"},
-		novaedge.ConvertClaim, novaedge.DescribeClaim),
+	claim(Kind{
+		Resource: novaedge.ResourceProxyVIP, Name: "ProxyVIP", UIDAnnotations: []string{novaedgev1.AnnotationServiceUID},
+	}, novaedge.ConvertClaim, novaedge.DescribeClaim),
 }
 
 var (

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -74,8 +75,8 @@ func (a Claims[T, A]) ToClaim(c T) ledger.Claim { return a.ConvertClaim(c) }
 
 // CheckReadable implements claims.Adapter.
 func (Claims[T, A]) CheckReadable(c T) error {
-	if _, err := metal3.ParseAddressAnnotation(c); err != nil {
-		return metal3.NewUnreadableFailure(c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
+	if _, err := annotated.ParseAddressAnnotation(c); err != nil {
+		return annotated.NewUnreadableFailure(c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
 	}
 	return nil
 }
@@ -99,14 +100,14 @@ func (a Claims[T, A]) AllocatedEarlier(ctx context.Context, d *claims.Deps, c T)
 }
 
 // FillSpec implements claims.Adapter.
-func (Claims[T, A]) FillSpec(c T, ranges []allocator.Range) { metal3.FillAddress(c, ranges) }
+func (Claims[T, A]) FillSpec(c T, ranges []allocator.Range) { annotated.FillAddress(c, ranges) }
 
 // CompleteMetadata adds the label of the routing domain and the finalizer to a claim, and
 // lets clusterctl move the claim.
 func (a Claims[T, A]) CompleteMetadata(c T, routingDomain string) bool {
 	finalizer, _ := a.Finalizers(c)
 	unblocked := claims.RemoveMoveBlock(c)
-	return metal3.CompleteMetadata(c, routingDomain, finalizer) || unblocked
+	return annotated.CompleteMetadata(c, routingDomain, finalizer) || unblocked
 }
 
 // FenceWrites implements claims.Adapter.
@@ -124,7 +125,7 @@ func (a Claims[T, A]) isAddressObjectOf(c T, object ledger.Claim) bool {
 // addressesOf lists the address objects of a claim from the informers: copy before
 // changing.
 func (a Claims[T, A]) addressesOf(ctx context.Context, d *claims.Deps, claim types.NamespacedName) ([]A, error) {
-	return claims.ListIndexed[A](ctx, d.Client, a.Kind.NewList(), metal3.IndexOwnerClaim, claim.Namespace, claim.Name)
+	return claims.ListIndexed[A](ctx, d.Client, a.Kind.NewList(), annotated.IndexOwnerClaim, claim.Namespace, claim.Name)
 }
 
 // RequestsOfAddressObjects returns the request of a claim for the address of its address
@@ -138,8 +139,8 @@ func (a Claims[T, A]) RequestsOfAddressObjects(ctx context.Context, d *claims.De
 	for i, o := range all {
 		objects[i] = a.Kind.Convert(o)
 	}
-	named, _ := metal3.ParseAddressAnnotation(c)
-	object, has := metal3.FindAddressObject(a.ConvertClaim(c).Pool, named, objects...)
+	named, _ := annotated.ParseAddressAnnotation(c)
+	object, has := annotated.FindAddressObject(a.ConvertClaim(c).Pool, named, objects...)
 	if !has {
 		return nil, false, nil
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/claims"
@@ -29,7 +29,7 @@ import (
 // pool is missing or the claim is being deleted, since the next event of the pool or of
 // the claim requeues the claim.
 func (a Claims[T, A]) EnsureAddress(ctx context.Context, d *claims.Deps, c T) (string, error) {
-	named, _ := metal3.ParseAddressAnnotation(c)
+	named, _ := annotated.ParseAddressAnnotation(c)
 	isWanted := func(o A) bool {
 		converted := a.Kind.Convert(o)
 		return a.isAddressObjectOf(c, converted) && len(converted.Ranges) == 1 && converted.Ranges[0].First == named
@@ -252,5 +252,5 @@ func digest(text string) string {
 // denied returns the error of a create or delete of an address object that the API server
 // denies.
 func denied(verb string, err error) error {
-	return &claims.DeniedError{Err: &metal3.AddressError{Verb: verb, Err: err}}
+	return &claims.DeniedError{Err: &annotated.AddressError{Verb: verb, Err: err}}
 }

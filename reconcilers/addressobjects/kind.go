@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
@@ -20,7 +20,7 @@ type Kind struct {
 
 // AddIndex adds the index of the address objects by the name of the claim.
 func (k *Kind) AddIndex(ctx context.Context, indexer client.FieldIndexer) error {
-	return indexer.IndexField(ctx, k.Empty(), metal3.IndexOwnerClaim, func(o client.Object) []string { return []string{k.Convert(o).OwnerClaim.Name} })
+	return indexer.IndexField(ctx, k.Empty(), annotated.IndexOwnerClaim, func(o client.Object) []string { return []string{k.Convert(o).OwnerClaim.Name} })
 }
 
 // OwnerReference returns a reference to the owner of an address object.

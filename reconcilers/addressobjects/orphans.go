@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -86,7 +87,7 @@ func (a Claims[T, A]) CleanUp(ctx context.Context, d *claims.Deps, name types.Na
 func (a Claims[T, A]) DeleteStrays(ctx context.Context, d *claims.Deps, c T) (time.Duration, error) {
 	name := client.ObjectKeyFromObject(c)
 	all, err := a.addressesOf(ctx, d, name)
-	if err != nil || metal3.IsMarkedMoved(c) || d.Ledger.OwnershipOf(string(c.GetUID())).Deferred != nil {
+	if err != nil || clusterpause.IsMarkedMoved(c) || d.Ledger.OwnershipOf(string(c.GetUID())).Deferred != nil {
 		return 0, err // the address object of a deferred claim is the record of the address that the claim had before it was changed around the webhooks
 	}
 	ranges := a.ConvertClaim(c).Ranges
@@ -123,7 +124,7 @@ func (a Claims[T, A]) deleteOrphans(ctx context.Context, d *claims.Deps, name ty
 	}
 	var next flow.Soonest
 	for _, stored := range orphans {
-		if metal3.IsMarkedMoved(stored) {
+		if clusterpause.IsMarkedMoved(stored) {
 			moving, err := d.Clusters.IsMoving(ctx, d.Live, stored.GetNamespace(), d.Ledger.ClustersOf(a.Kind.Convert(stored)))
 			if err != nil {
 				return 0, err
@@ -176,6 +177,6 @@ func isPaused(ctx context.Context, d *claims.Deps, pool ledger.Key) bool {
 	if pool.Resource != metal3.ResourceIPPool || d.Client.Get(ctx, feed.Request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
 		return false
 	}
-	wait := (*metal3.WaitError)(nil)
+	wait := (*clusterpause.WaitError)(nil)
 	return errors.As(metal3.CheckPoolWait(p, d.Clusters), &wait) && !wait.Missing
 }

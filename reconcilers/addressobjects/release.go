@@ -1,9 +1,6 @@
 package addressobjects
 
 import (
-	"butlerlabs.dev/ipam/reconcilers/claims"
-	"butlerlabs.dev/ipam/reconcilers/write"
-
 	"context"
 	"fmt"
 	"slices"
@@ -15,7 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
+	"butlerlabs.dev/ipam/reconcilers/claims"
+	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
 // liveReadPause is the pause before the next live read of an address object that only the
@@ -65,7 +64,7 @@ func (a Claims[T, A]) Release(ctx context.Context, d *claims.Deps, c T) (time.Du
 	if len(foreign) > 0 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
 		return 0, nil
 	}
-	if metal3.IsMarkedMoved(c) {
+	if clusterpause.IsMarkedMoved(c) {
 		if moving, err := d.Clusters.IsMoving(ctx, d.Live, c.GetNamespace(), d.Ledger.ClustersOf(a.ConvertClaim(c))); moving || err != nil {
 			return pollPause, err
 		}

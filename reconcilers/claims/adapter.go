@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
@@ -70,8 +70,8 @@ type Adapter[T client.Object] interface {
 // API, which are paused and moved to other control planes by clusterctl.
 type Pausable[T client.Object] interface {
 	// CheckManaged returns why the manager must not write to the claim: a
-	// *metal3.WaitError for now, ErrForeign for ever; nil if the manager may write.
-	CheckManaged(context.Context, *Deps, T, metal3.Clusters) error
+	// *clusterpause.WaitError for now, ErrForeign for ever; nil if the manager may write.
+	CheckManaged(context.Context, *Deps, T, clusterpause.Clusters) error
 }
 
 // Releaser is implemented by adapters of kinds whose claims keep a finalizer of this

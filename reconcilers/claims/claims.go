@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -102,7 +102,7 @@ func (r *Reconciler[T]) basis(ctx context.Context, c T) claimBasis {
 }
 
 func claimBasisOf(c client.Object) flow.Basis {
-	return flow.BasisOf(c, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationGrantedDomain, write.AnnotationFenced, metal3.AnnotationBlockMove)
+	return flow.BasisOf(c, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationGrantedDomain, write.AnnotationFenced, clusterpause.AnnotationBlockMove)
 }
 
 // poolBasis returns the basis of a pool; the zero value if the pool does not exist.
@@ -138,7 +138,7 @@ func (r *Reconciler[T]) attemptClaim(ctx context.Context, c T, ownership ledger.
 
 // checkManaged returns why the manager must not write to a claim; nil if the manager may
 // write.
-func (r *Reconciler[T]) checkManaged(ctx context.Context, c T, clusters metal3.Clusters) error {
+func (r *Reconciler[T]) checkManaged(ctx context.Context, c T, clusters clusterpause.Clusters) error {
 	if r.pausable == nil {
 		return nil
 	}

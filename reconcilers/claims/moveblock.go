@@ -5,7 +5,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/reconcilers/clusters"
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
@@ -35,8 +35,8 @@ func (r *Reconciler[T]) blockMove(ctx context.Context, c T) (bool, error) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	if annotations[metal3.AnnotationBlockMove] != moveBlock { // else an earlier attempt wrote the annotation: the next write fails if it is gone
-		annotations[metal3.AnnotationBlockMove] = moveBlock
+	if annotations[clusterpause.AnnotationBlockMove] != moveBlock { // else an earlier attempt wrote the annotation: the next write fails if it is gone
+		annotations[clusterpause.AnnotationBlockMove] = moveBlock
 		c.SetAnnotations(annotations)
 		if err := r.SaveObject(ctx, before, c); err != nil {
 			return false, err
@@ -64,10 +64,10 @@ func (r *Reconciler[T]) unblockMove(ctx context.Context, c T) error {
 // claim had it.
 func RemoveMoveBlock(c client.Object) bool {
 	annotations := c.GetAnnotations()
-	if annotations[metal3.AnnotationBlockMove] != moveBlock {
+	if annotations[clusterpause.AnnotationBlockMove] != moveBlock {
 		return false
 	}
-	delete(annotations, metal3.AnnotationBlockMove)
+	delete(annotations, clusterpause.AnnotationBlockMove)
 	c.SetAnnotations(annotations)
 	return true
 }

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/write"
@@ -125,7 +125,7 @@ func (p *pass[T]) serveClaim(ctx context.Context, stored T) *ledger.NotServingEr
 		return nil
 	}
 	requests, origin, err := p.api.Requests(ctx, p.Deps, c)
-	if wait := (*metal3.WaitError)(nil); errors.As(err, &wait) {
+	if wait := (*clusterpause.WaitError)(nil); errors.As(err, &wait) {
 		return nil
 	}
 	var grant ledger.Grant

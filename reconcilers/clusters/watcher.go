@@ -21,7 +21,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/reconcilers/informers"
 )
 
@@ -110,7 +110,7 @@ func keepPause(o any) (any, error) {
 	small.SetName(c.GetName())
 	small.SetUID(c.GetUID())
 	small.SetResourceVersion(c.GetResourceVersion())
-	if metal3.IsPaused(c) {
+	if clusterpause.IsPaused(c) {
 		small.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
 	}
 	return small, nil
@@ -142,45 +142,45 @@ func (w *Watcher) Start(ctx context.Context) error {
 // creates of claims.
 func (*Watcher) NeedLeaderElection() bool { return false }
 
-// Cluster implements metal3.Clusters.
-func (w *Watcher) Cluster(namespace, name string) (metal3.Cluster, bool) {
+// Cluster implements clusterpause.Clusters.
+func (w *Watcher) Cluster(namespace, name string) (clusterpause.Cluster, bool) {
 	if w == nil {
-		return metal3.Cluster{}, false
+		return clusterpause.Cluster{}, false
 	}
 	select {
 	case <-w.known:
 	default:
-		return metal3.Cluster{Unknown: true}, true
+		return clusterpause.Cluster{Unknown: true}, true
 	}
 	o, exists, err := w.informer.GetStore().GetByKey(namespace + "/" + name)
 	if err != nil || !exists {
-		return metal3.Cluster{}, false
+		return clusterpause.Cluster{}, false
 	}
 	return clusterOf(o.(*unstructured.Unstructured)), true
 }
 
-func clusterOf(o *unstructured.Unstructured) metal3.Cluster {
+func clusterOf(o *unstructured.Unstructured) clusterpause.Cluster {
 	paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused")
-	return metal3.Cluster{UID: o.GetUID(), Paused: paused, HasPausedAnnotation: metal3.IsPaused(o)}
+	return clusterpause.Cluster{UID: o.GetUID(), Paused: paused, HasPausedAnnotation: clusterpause.IsPaused(o)}
 }
 
-// clustersFunc implements metal3.Clusters.
-type clustersFunc func(namespace, name string) (metal3.Cluster, bool)
+// clustersFunc implements clusterpause.Clusters.
+type clustersFunc func(namespace, name string) (clusterpause.Cluster, bool)
 
-func (f clustersFunc) Cluster(namespace, name string) (metal3.Cluster, bool) {
+func (f clustersFunc) Cluster(namespace, name string) (clusterpause.Cluster, bool) {
 	return f(namespace, name)
 }
 
 // Live returns the Clusters that the API server has stored.
-func Live(ctx context.Context, live client.Reader) metal3.Clusters {
-	return clustersFunc(func(namespace, name string) (metal3.Cluster, bool) {
+func Live(ctx context.Context, live client.Reader) clusterpause.Clusters {
+	return clustersFunc(func(namespace, name string) (clusterpause.Cluster, bool) {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Cluster"))
 		switch err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); {
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-			return metal3.Cluster{}, false
+			return clusterpause.Cluster{}, false
 		case err != nil:
-			return metal3.Cluster{Unknown: true}, true
+			return clusterpause.Cluster{Unknown: true}, true
 		}
 		return clusterOf(o), true
 	})

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
@@ -79,7 +79,7 @@ func (r *Recorder) allows(pool ledger.Key) bool {
 // Waits records that an object waits for a missing Cluster. A pause is a user's decision,
 // and has no event.
 func (r *Recorder) Waits(o client.Object, pool ledger.Key, why error) {
-	if wait := (*metal3.WaitError)(nil); errors.As(why, &wait) && wait.Missing {
+	if wait := (*clusterpause.WaitError)(nil); errors.As(why, &wait) && wait.Missing {
 		r.Routine(o, pool, ReasonWaiting, wait.Reason+": not reconciled until the Cluster exists")
 	}
 }

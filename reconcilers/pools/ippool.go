@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -46,7 +47,7 @@ func (ipPools) ToPool(p *v1alpha1.IPPool) (ledger.Pool, field.ErrorList) {
 func (ipPools) finalizerName() string { return v1alpha1.FinalizerIPPool }
 
 func (ipPools) checkManaged(d *deps, p *v1alpha1.IPPool) error {
-	if metal3.IsMarkedMoved(p) {
+	if clusterpause.IsMarkedMoved(p) {
 		return errMoving
 	}
 	return metal3.CheckPoolWait(p, d.Clusters)
@@ -93,12 +94,12 @@ func (ipPools) IsListFull(p *v1alpha1.IPPool) bool { return metal3.IsIndexFull(p
 
 // setClusterMetadata adds the owner reference and the labels of the Cluster to a pool,
 // and reports whether any was missing.
-func setClusterMetadata(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
+func setClusterMetadata(p *v1alpha1.IPPool, clusters clusterpause.Clusters) bool {
 	if p.Spec.ClusterName == nil || *p.Spec.ClusterName == "" {
 		return false
 	}
 	name, changed := *p.Spec.ClusterName, false
-	for label, value := range map[string]string{metal3.LabelClusterName: name, v1alpha1.LabelProvider: v1alpha1.Provider} {
+	for label, value := range map[string]string{clusterpause.LabelClusterName: name, v1alpha1.LabelProvider: v1alpha1.Provider} {
 		if p.Labels[label] != value {
 			metav1.SetMetaDataLabel(&p.ObjectMeta, label, value)
 			changed = true

@@ -8,14 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 // everyCluster has this Cluster under every name.
-type everyCluster metal3.Cluster
+type everyCluster clusterpause.Cluster
 
-func (c everyCluster) Cluster(string, string) (metal3.Cluster, bool) { return metal3.Cluster(c), true }
+func (c everyCluster) Cluster(string, string) (clusterpause.Cluster, bool) {
+	return clusterpause.Cluster(c), true
+}
 
 func TestSetOwners_AddsTheClusterBesideOtherOwners(t *testing.T) {
 	owned := func(apiVersion, kind, name string, uid types.UID) metav1.OwnerReference {
@@ -43,7 +45,7 @@ func TestSetOwners_AddsTheClusterBesideOtherOwners(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{ClusterName: ptr.To("c")}}
-			p.Labels = map[string]string{metal3.LabelClusterName: "c", v1alpha1.LabelProvider: v1alpha1.Provider}
+			p.Labels = map[string]string{clusterpause.LabelClusterName: "c", v1alpha1.LabelProvider: v1alpha1.Provider}
 			p.OwnerReferences = tc.owners
 			if changed := setClusterMetadata(p, everyCluster{UID: "new"}); changed != tc.changed {
 				t.Errorf("changed: %v", changed)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -226,7 +226,7 @@ func (r *Reconciler[P]) checkManaged(p P) error {
 // kept a claim that owns an address from becoming Ready.
 func (m *memory) recordManaged(p client.Object) (requeueClaims bool) {
 	wasUnmanaged := m.unmanaged
-	m.unmanaged = metal3.IsPaused(p) // claims of a paused pool wait
+	m.unmanaged = clusterpause.IsPaused(p) // claims of a paused pool wait
 	changed := m.generation != 0 && m.generation != p.GetGeneration()
 	m.generation = p.GetGeneration()
 	return wasUnmanaged && !m.unmanaged || changed

@@ -17,7 +17,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -419,7 +419,7 @@ func TestExport_RoundTrip(t *testing.T) {
 			a.Annotations = map[string]string{"kubernetes.io/description": "@load balancers; \"all\""}
 		}
 		c := suite.Kinds[1].Claim(ns, fmt.Sprint("node-", n), "").(*metal3v1.IPClaim)
-		c.Spec.Pool.Name, c.Labels = "machines", map[string]string{metal3.LabelClusterName: "cluster-1"}
+		c.Spec.Pool.Name, c.Labels = "machines", map[string]string{clusterpause.LabelClusterName: "cluster-1"}
 		v := suite.Kinds[4].Claim(ns, fmt.Sprint("vip-", n), "")
 		w := suite.Kinds[3].Claim(ns, fmt.Sprint("machine-", n), "").(*ipamv1.IPAddressClaim)
 		claims = append(claims, a, c, v, w)

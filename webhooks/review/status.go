@@ -14,7 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -54,7 +54,7 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
 		exists     *ExistsError
-		unfit      metal3.Failure
+		unfit      object.UnfitError
 		changed    *ChangedError
 	)
 	switch {
@@ -73,11 +73,8 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 	case errors.As(err, &exhausted):
 		return refusal(s, req, s.CountPath, describe(err, PlaceOf(req)))
 	case errors.As(err, &unfit) && !errors.As(err, &owned):
-		at, way := s.ExactPath(allocator.Range{}), "omit the annotation, or request an address that the pool offers to this claim"
-		if unfit == metal3.FailureOutside {
-			at, way = field.NewPath("metadata", "name"), "take another name, or have the pool's spec.preAllocations corrected"
-		}
-		return invalidStatus(s, req, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error()+": "+way)})
+		at, remedy := unfit.Fault()
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error()+": "+remedy)})
 	case errors.As(err, &owned):
 		status := refusal(s, req, s.ExactPath(owned.Range), ownedMessage(err, owned, PlaceOf(req)))
 		if owner, known := owned.OwnerSeenFrom(PlaceOf(req)); known {
@@ -187,8 +184,8 @@ func ownedMessage(err error, owned *ledger.OwnedError, place string) string {
 	if errors.As(err, &at) {
 		where = fmt.Sprintf("pool %s: ", at.Pool)
 	}
-	if failure := metal3.Failure(""); errors.As(err, &failure) {
-		where = failure.Error() + ": " + where
+	if unfit := object.UnfitError(nil); errors.As(err, &unfit) {
+		where = unfit.Error() + ": " + where
 	}
 	switch {
 	case owned.Withheld:

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -71,7 +71,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				"pool team-a/vlan40: 10.0.0.0-10.0.0.3 is reserved: choose a range outside it"}},
 		},
 		"what the pool keeps for the claim and cannot give": {
-			err:        fmt.Errorf("%w: the pool keeps %q for a claim of this name, which is in none of its entries", metal3.FailureOutside, "10.0.0.3"),
+			err:        fmt.Errorf("%w: the pool keeps %q for a claim of this name, which is in none of its entries", annotated.FailureOutside, "10.0.0.3"),
 			wantCode:   http.StatusUnprocessableEntity,
 			wantReason: metav1.StatusReasonInvalid,
 			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: metadata.name: Invalid value: Pre-allocated IP out of bounds: ` +

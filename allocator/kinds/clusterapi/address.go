@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -16,7 +17,7 @@ import (
 
 // FailurePrefix: the prefix of the pool is invalid. Package metal3 has the other
 // failures.
-const FailurePrefix metal3.Failure = "Invalid prefix value, it must be between 0 and 128"
+const FailurePrefix annotated.Failure = "Invalid prefix value, it must be between 0 and 128"
 
 // ipAddressKey returns the key of an IPAddress.
 func ipAddressKey(namespace, name string) ledger.Key {
@@ -32,7 +33,7 @@ func ConvertAddress(o *ipamv1.IPAddress) ledger.Claim {
 	if ours {
 		a, _ = fieldtext.At(nil, o.Spec.Address).ParseAddress()
 	}
-	claim := metal3.ConvertObject(o, ipAddressKey(o.Namespace, o.Name), pool, a)
+	claim := annotated.ConvertObject(o, ipAddressKey(o.Namespace, o.Name), pool, a)
 	claim.OwnerClaim = ipAddressClaimKey(o.Namespace, o.Spec.ClaimRef.Name)
 	claim.Ready, claim.Flagged = true, true
 	return claim

@@ -13,7 +13,9 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -73,9 +75,9 @@ func ConvertClaim(c *ipamv1.IPAddressClaim) ledger.Claim {
 	pool, ours := FindPoolKey(c)
 	var a netip.Addr
 	if ours {
-		a, _ = metal3.ParseAddressAnnotation(c)
+		a, _ = annotated.ParseAddressAnnotation(c)
 	}
-	claim := metal3.ConvertObject(c, ipAddressClaimKey(c.Namespace, c.Name), pool, a)
+	claim := annotated.ConvertObject(c, ipAddressClaimKey(c.Namespace, c.Name), pool, a)
 	claim.AllocatedEarlier = c.Status.AddressRef.Name != ""
 	claim.Ready = meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ReadyCondition)
 	claim.Flagged = IsFlagged(c)
@@ -98,7 +100,7 @@ func IsFlagged(c *ipamv1.IPAddressClaim) bool {
 // ValidateIPAddressClaim checks the annotation of a claim; Cluster API checks the spec.
 // old is nil for a create.
 func ValidateIPAddressClaim(old, c *ipamv1.IPAddressClaim) field.ErrorList {
-	return metal3.ValidateAddressAnnotation(old, c)
+	return annotated.ValidateAddressAnnotation(old, c)
 }
 
 // SelectFinalizers returns the finalizers of a claim and of its IPAddress, by the kind of
@@ -119,31 +121,31 @@ func FindClusterName(c *ipamv1.IPAddressClaim) string {
 	return c.Labels[clusterv1.ClusterNameLabel]
 }
 
-// CheckWait returns a *metal3.WaitError while a claim must not be reconciled: the claim
-// or its Cluster has the annotation cluster.x-k8s.io/paused, the Cluster is paused by
-// spec.paused, or the Cluster does not exist.
-func CheckWait(c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
+// CheckWait returns a *clusterpause.WaitError while a claim must not be reconciled: the
+// claim or its Cluster has the annotation cluster.x-k8s.io/paused, the Cluster is paused
+// by spec.paused, or the Cluster does not exist.
+func CheckWait(c *ipamv1.IPAddressClaim, clusters clusterpause.Clusters) error {
 	const kind = "IPAddressClaim"
 	name := FindClusterName(c)
-	if err := metal3.CheckWait(c, kind, name, clusters); err != nil || name == "" {
+	if err := clusterpause.Check(c, kind, name, clusters); err != nil || name == "" {
 		return err
 	}
 	if cluster, there := clusters.Cluster(c.Namespace, name); there && cluster.HasPausedAnnotation {
-		return &metal3.WaitError{Reason: fmt.Sprintf("Cluster %s of %s %s is paused", name, kind, c.Name)}
+		return &clusterpause.WaitError{Reason: fmt.Sprintf("Cluster %s of %s %s is paused", name, kind, c.Name)}
 	}
 	return nil
 }
 
-// CheckNetworkPoolWait returns a *metal3.WaitError while a NetworkPool has the annotation
-// cluster.x-k8s.io/paused.
+// CheckNetworkPoolWait returns a *clusterpause.WaitError while a NetworkPool has the
+// annotation cluster.x-k8s.io/paused.
 func CheckNetworkPoolWait(p *butlerv1.NetworkPool) error {
-	return metal3.CheckWait(p, "NetworkPool", "", nil)
+	return clusterpause.Check(p, "NetworkPool", "", nil)
 }
 
 // SelectReadyReason returns the reason of condition Ready=False for a claim without an
 // address.
 func SelectReadyReason(err error) string {
-	if errors.Is(err, metal3.FailureExhausted) || errors.Is(err, allocator.ErrExhausted) {
+	if errors.Is(err, annotated.FailureExhausted) || errors.Is(err, allocator.ErrExhausted) {
 		return ipamv1.IPAddressClaimReadyPoolExhaustedReason
 	}
 	return ipamv1.IPAddressClaimReadyAllocationFailedReason
@@ -152,6 +154,6 @@ func SelectReadyReason(err error) string {
 // BuildNetworkPoolRequest returns the request of a claim to a NetworkPool: the address in
 // the annotation, or a free address.
 func BuildNetworkPoolRequest(c *ipamv1.IPAddressClaim) []ledger.RangeRequest {
-	a, _ := metal3.ParseAddressAnnotation(c)
-	return metal3.AddressRequest{Address: a}.ToLedger()
+	a, _ := annotated.ParseAddressAnnotation(c)
+	return annotated.AddressRequest{Address: a}.ToLedger()
 }

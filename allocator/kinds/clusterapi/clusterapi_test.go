@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -136,9 +136,9 @@ func TestAddressOfANetworkPool(t *testing.T) {
 func TestReasonTellsAFullPoolFromTheRest(t *testing.T) {
 	full := &allocator.ExhaustedError{Requested: 1}
 	for err, want := range map[error]string{
-		metal3.FailureExhausted:      "PoolExhausted",
+		annotated.FailureExhausted:   "PoolExhausted",
 		fmt.Errorf("pool: %w", full): "PoolExhausted",
-		metal3.FailureUnavailable:    "AllocationFailed",
+		annotated.FailureUnavailable: "AllocationFailed",
 		clusterapi.FailurePrefix:     "AllocationFailed",
 	} {
 		if got := clusterapi.SelectReadyReason(err); got != want {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -62,7 +63,7 @@ func TestWhoseAnIPAddressIsCannotBeChanged(t *testing.T) {
 func TestAFailureQuotesNoMoreThanAnybodyReads(t *testing.T) {
 	asked := strings.Repeat("1", 200_000)
 	_, err := metal3.BuildRequest(&v1alpha1.IPPool{}, "claim", asked)
-	if failure := metal3.Failure(""); !errors.As(err, &failure) || len(failure) > 2048 || !strings.HasPrefix(string(failure), `Invalid ipAddress annotation "111`) {
+	if failure := annotated.Failure(""); !errors.As(err, &failure) || len(failure) > 2048 || !strings.HasPrefix(string(failure), `Invalid ipAddress annotation "111`) {
 		t.Errorf("the failure is %.100v", err)
 	}
 }

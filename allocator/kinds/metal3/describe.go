@@ -3,6 +3,7 @@ package metal3
 import (
 	"k8s.io/utils/ptr"
 
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -13,7 +14,7 @@ func DescribeClaim(c *v1alpha1.IPClaim) object.Description {
 	if c.Status.Address != nil {
 		d.AddressObject = c.Status.Address.Name
 	}
-	if cluster := c.Labels[LabelClusterName]; cluster != "" {
+	if cluster := c.Labels[clusterpause.LabelClusterName]; cluster != "" {
 		d.Tenant = c.Namespace + "/" + cluster
 	}
 	return d

@@ -8,7 +8,7 @@
 //	  label routing-domain               ──▶   Space
 //
 //	IPClaim, IPAddressClaim
-//	  preAllocations, annotation ipAddress ──▶ AddressRequest: an exact address, or a free address
+//	  preAllocations, annotation ipAddress ──▶ annotated.AddressRequest: an exact address, or a free address
 //	  the allocated address              ──▶   Settings: prefix, gateway, name servers
 //
 // # Addresses of an entry of spec.pools
@@ -31,7 +31,6 @@
 // must keep their meaning after a migration. Probably unintended pools cause warnings
 // (FindPoolWarnings); the webhooks deny only what Metal3 denies too.
 //
-// No function uses a clock or I/O. FillAddress and CompleteMetadata change their claim;
-// the other functions change no argument. Concurrent use is safe, except that pools of
-// ConvertPool draw from the random source of the call.
+// No function uses a clock or I/O, and none changes an argument. Concurrent use is safe,
+// except that pools of ConvertPool draw from the random source of the call.
 package metal3

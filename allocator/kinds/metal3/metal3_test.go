@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -53,7 +54,7 @@ func newPlace(t testing.TB, p *v1alpha1.IPPool, owned ...netip.Addr) *place {
 // give is the address that a claim gets, which is owned from then on.
 func (p *place) give(name, asked string) (netip.Addr, error) {
 	want, err := metal3.BuildRequest(p.pool, name, asked)
-	failure := metal3.Failure("")
+	failure := annotated.Failure("")
 	switch {
 	case errors.As(err, &failure):
 		return netip.Addr{}, failure
@@ -67,7 +68,7 @@ func (p *place) give(name, asked string) (netip.Addr, error) {
 				return want.Address, nil
 			}
 			if owned := new(allocator.OwnedError); errors.As(err, &owned) {
-				return netip.Addr{}, metal3.FailureUnavailable
+				return netip.Addr{}, annotated.FailureUnavailable
 			}
 			continue
 		}
@@ -76,7 +77,7 @@ func (p *place) give(name, asked string) (netip.Addr, error) {
 			return r.First, nil
 		}
 	}
-	return netip.Addr{}, metal3.FailureExhausted
+	return netip.Addr{}, annotated.FailureExhausted
 }
 
 func single(a netip.Addr) allocator.Range { return allocator.Range{First: a, Last: a} }

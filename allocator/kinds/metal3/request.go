@@ -7,25 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
+	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
-
-// Failure is why a claim gets no address, in the words that Metal3's users know from
-// status.errorMessage and from condition Ready.
-type Failure string
-
-// Failures. NewUnreadableFailure returns the failure of an invalid annotation.
-const (
-	FailureExhausted     Failure = "Exhausted IP Pools"                                     // no address is free, or no pool offers the requested address
-	FailureUnavailable   Failure = "Requested IP not available"                             // the requested address is owned or pre-allocated
-	failureContradiction Failure = "PreAllocation and requested ip address are conflicting" // the pool reserves another address for the claim than the claim requests
-	FailureOutside       Failure = "Pre-allocated IP out of bounds"                         // no entry of the pool offers the address reserved for the claim
-)
-
-func (f Failure) Error() string { return string(f) }
 
 // UnofferedError reports that no entry of the pool offers the address that a claim
 // requests.
@@ -40,63 +25,11 @@ func (e *UnofferedError) Error() string {
 	if e.Reason != "" {
 		why = " (" + e.Reason + ")"
 	}
-	return fmt.Sprintf("%s: %s is in no entry of pool %s%s", FailureExhausted, e.Address, e.Pool, why)
+	return fmt.Sprintf("%s: %s is in no entry of pool %s%s", annotated.FailureExhausted, e.Address, e.Pool, why)
 }
 
 // Unwrap returns Metal3's failure.
-func (e *UnofferedError) Unwrap() error { return FailureExhausted }
-
-// NewUnreadableFailure returns the failure of a claim whose requested address is invalid.
-// The text has a bounded length.
-func NewUnreadableFailure(asked string) Failure {
-	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", fieldtext.Shorten(asked)))
-}
-
-// AddressError reports that the API server denied the creation or deletion of an address
-// object.
-type AddressError struct {
-	Verb string // create or delete
-	Err  error  // response of the API server
-}
-
-// Error returns one line of bounded length, in the words that Metal3's users know, with
-// the reason.
-func (e *AddressError) Error() string {
-	return fmt.Sprintf("Failed to %s associated IPAddress object: %s", e.Verb, fieldtext.SingleLine(e.Err.Error(), 1024))
-}
-
-// Unwrap returns the response of the API server.
-func (e *AddressError) Unwrap() error { return e.Err }
-
-// AddressRequest is what a claim requests from its pool.
-type AddressRequest struct {
-	Address netip.Addr // exact address; a free address if not valid
-	// IgnorePoolBlocks: the claim may get Address although the pool reserves it:
-	// preAllocations reserves Address for this claim, or the claim names an earlier
-	// allocation.
-	IgnorePoolBlocks bool
-}
-
-// ToLedger converts a request for the ledger.
-func (r AddressRequest) ToLedger() []ledger.RangeRequest {
-	if !r.Address.IsValid() {
-		return []ledger.RangeRequest{{Count: 1}}
-	}
-	return []ledger.RangeRequest{{Exact: allocator.Range{First: r.Address, Last: r.Address}, IgnorePoolBlocks: r.IgnorePoolBlocks}}
-}
-
-// FindAddressObject returns the first address object that owns an address of a pool on
-// behalf of a claim: the address that the claim names, or any address if the claim names
-// none. Objects of other pools do not count: claims of different pools may have the same
-// name.
-func FindAddressObject(pool ledger.Key, named netip.Addr, objects ...ledger.Claim) (ledger.Claim, bool) {
-	for _, o := range objects {
-		if o.Pool == pool && len(o.Ranges) == 1 && !o.Deleting && (!named.IsValid() || o.Ranges[0].First == named) {
-			return o, true
-		}
-	}
-	return ledger.Claim{}, false
-}
+func (e *UnofferedError) Unwrap() error { return annotated.FailureExhausted }
 
 // BuildObjectRequest requests the address of an address object, even if the IPPool
 // reserves the address: the claim may have owned the address before the reservation, and
@@ -116,17 +49,17 @@ func BuildObjectRequest(owned ledger.Claim) []ledger.RangeRequest {
 // such an address by creating the claim of that name. An entry under another name, such
 // as _gateway, keeps its address from every claim. For such an address see
 // BuildObjectRequest.
-func BuildClaimRequest(p *v1alpha1.IPPool, c metav1.Object) (AddressRequest, error) {
-	has, _ := ParseAddressAnnotation(c)
+func BuildClaimRequest(p *v1alpha1.IPPool, c metav1.Object) (annotated.AddressRequest, error) {
+	has, _ := annotated.ParseAddressAnnotation(c)
 	switch {
-	case !HasAllocatedAddress(c):
+	case !annotated.HasAllocatedAddress(c):
 		return BuildRequest(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
 	case !isOffered(p, has):
-		return AddressRequest{}, newUnofferedError(p, has)
+		return annotated.AddressRequest{}, newUnofferedError(p, has)
 	case isPreAllocated(p, has, func(name string) bool { return !isPossibleName(name) }):
-		return AddressRequest{}, fmt.Errorf("%w: the pool keeps %s from every claim (spec.preAllocations)", FailureUnavailable, has)
+		return annotated.AddressRequest{}, fmt.Errorf("%w: the pool keeps %s from every claim (spec.preAllocations)", annotated.FailureUnavailable, has)
 	}
-	return AddressRequest{Address: has, IgnorePoolBlocks: true}, nil
+	return annotated.AddressRequest{Address: has, IgnorePoolBlocks: true}, nil
 }
 
 // isPossibleName reports whether a claim can have a name: the API server accepts DNS
@@ -136,12 +69,12 @@ func isPossibleName(name string) bool { return len(validation.NameIsDNSSubdomain
 // BuildRequest returns the request of a claim without an allocated address. name is empty
 // until generateName is expanded: no address is reserved then. asked is the annotation
 // ipAddress, or empty. The error wraps a Failure and adds the reason.
-func BuildRequest(p *v1alpha1.IPPool, name, asked string) (AddressRequest, error) {
+func BuildRequest(p *v1alpha1.IPPool, name, asked string) (annotated.AddressRequest, error) {
 	var request netip.Addr
 	if asked != "" {
 		a, err := netip.ParseAddr(asked)
 		if err != nil || a.Zone() != "" || a.Is4In6() {
-			return AddressRequest{}, NewUnreadableFailure(asked)
+			return annotated.AddressRequest{}, annotated.NewUnreadableFailure(asked)
 		}
 		request = a
 	}
@@ -149,21 +82,21 @@ func BuildRequest(p *v1alpha1.IPPool, name, asked string) (AddressRequest, error
 		own, err := parsePreAllocation(p, name)
 		switch {
 		case err == nil && request.IsValid() && request != own:
-			return AddressRequest{}, fmt.Errorf("%w: the pool keeps %s for a claim of this name (spec.preAllocations)", failureContradiction, own)
+			return annotated.AddressRequest{}, fmt.Errorf("%w: the pool keeps %s for a claim of this name (spec.preAllocations)", annotated.FailureContradiction, own)
 		case err != nil || !isOffered(p, own):
-			return AddressRequest{}, fmt.Errorf("%w: the pool keeps %q for a claim of this name (spec.preAllocations), which is in none of its entries", FailureOutside, p.Spec.PreAllocations[name])
+			return annotated.AddressRequest{}, fmt.Errorf("%w: the pool keeps %q for a claim of this name (spec.preAllocations), which is in none of its entries", annotated.FailureOutside, p.Spec.PreAllocations[name])
 		}
-		return AddressRequest{Address: own, IgnorePoolBlocks: true}, nil
+		return annotated.AddressRequest{Address: own, IgnorePoolBlocks: true}, nil
 	}
 	switch {
 	case !request.IsValid():
-		return AddressRequest{}, nil
+		return annotated.AddressRequest{}, nil
 	case !isOffered(p, request):
-		return AddressRequest{}, newUnofferedError(p, request)
+		return annotated.AddressRequest{}, newUnofferedError(p, request)
 	case isPreAllocated(p, request, func(string) bool { return true }):
-		return AddressRequest{}, fmt.Errorf("%w: the pool keeps %s for another claim (spec.preAllocations)", FailureUnavailable, request)
+		return annotated.AddressRequest{}, fmt.Errorf("%w: the pool keeps %s for another claim (spec.preAllocations)", annotated.FailureUnavailable, request)
 	}
-	return AddressRequest{Address: request}, nil
+	return annotated.AddressRequest{Address: request}, nil
 }
 
 // isOffered reports whether an entry of a pool offers an address.

@@ -6,10 +6,11 @@ import (
 	"slices"
 	"strconv"
 
-	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 )
 
 // ResourceVersion returns the resourceVersion of an object; 0 before the object is
@@ -55,4 +56,12 @@ func LabelValue(name string) string {
 	const digits = 10
 	sum := sha256.Sum256([]byte(name))
 	return name[:validation.LabelValueMaxLength-1-digits] + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// UnfitError is the error of a request that the rules of a kind deny before the ledger is
+// asked. A newer version of the pool may permit the request.
+type UnfitError interface {
+	error
+	// Fault returns the field of the claim that causes the denial, and the remedy.
+	Fault() (at *field.Path, remedy string)
 }

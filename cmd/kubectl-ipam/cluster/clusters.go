@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
@@ -22,7 +22,7 @@ func listClusters(ctx context.Context, client *rest.RESTClient) (inventory.Clust
 	}
 	stored := inventory.Clusters{}
 	err := listPages(ctx, client, "", func(c cluster) {
-		stored[c.Namespace+"/"+c.Name] = metal3.Cluster{UID: c.UID, Paused: c.Spec.Paused, HasPausedAnnotation: metal3.IsPaused(&c.ObjectMeta)}
+		stored[c.Namespace+"/"+c.Name] = clusterpause.Cluster{UID: c.UID, Paused: c.Spec.Paused, HasPausedAnnotation: clusterpause.IsPaused(&c.ObjectMeta)}
 	}, "apis", clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, "clusters")
 	if apierrors.IsNotFound(err) {
 		err = nil

@@ -19,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -633,7 +634,7 @@ func TestExport_RoundTrip(t *testing.T) {
 				objects = append(objects, described(a))
 			}
 			if c := newIPClaim(fmt.Sprint("node-", n), fmt.Sprintf("10.41.0.%d", 20+n)); random.IntN(2) == 0 {
-				c.Labels = map[string]string{metal3.LabelClusterName: "cluster-1"}
+				c.Labels = map[string]string{clusterpause.LabelClusterName: "cluster-1"}
 				objects = append(objects, described(c))
 			}
 			v := &novaedgev1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("vip-", n), UID: types.UID(fmt.Sprint("vip-", n)), ResourceVersion: "3"}, Spec: novaedgev1.ProxyVIPSpec{

@@ -15,6 +15,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -210,7 +211,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 	case addressfile.KindIPClaim:
 		meta.Annotations[metal3v1.AnnotationIPAddress] = first.String()
 		if it.tenant != "" {
-			meta.Labels[metal3.LabelClusterName] = it.tenant
+			meta.Labels[clusterpause.LabelClusterName] = it.tenant
 		}
 		o := &metal3v1.IPClaim{
 			TypeMeta: metav1.TypeMeta{APIVersion: metal3v1.GroupVersion.String(), Kind: string(it.kind)}, ObjectMeta: meta,

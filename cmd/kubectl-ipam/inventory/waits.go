@@ -7,6 +7,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -14,12 +15,12 @@ import (
 
 // Clusters contains the stored Clusters of Cluster API: namespace/name -> Cluster. A nil
 // Clusters means that the Clusters are not known: each may exist.
-type Clusters map[string]metal3.Cluster
+type Clusters map[string]clusterpause.Cluster
 
-// Cluster implements metal3.Clusters.
-func (c Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
+// Cluster implements clusterpause.Clusters.
+func (c Clusters) Cluster(namespace, name string) (clusterpause.Cluster, bool) {
 	if c == nil {
-		return metal3.Cluster{}, true
+		return clusterpause.Cluster{}, true
 	}
 	cluster, there := c[namespace+"/"+name]
 	return cluster, there
@@ -54,8 +55,8 @@ func mayWait(c *Claim) bool {
 
 // WaitOf returns why the manager does not serve a claim now: the claim, its pool or a
 // Cluster of both is paused, or the Cluster does not exist; nil without such a reason.
-func (i *Inventory) WaitOf(c *Claim) *metal3.WaitError {
-	var wait *metal3.WaitError
+func (i *Inventory) WaitOf(c *Claim) *clusterpause.WaitError {
+	var wait *clusterpause.WaitError
 	if mayWait(c) && errors.As(i.checkWait(c, i.clusters), &wait) {
 		return wait
 	}
@@ -65,11 +66,11 @@ func (i *Inventory) WaitOf(c *Claim) *metal3.WaitError {
 // NoteOfPause returns a note about a pool whose claims wait, whatever room it has; "" for
 // another pool. The status of an IPPool has no such note.
 func (i *Inventory) NoteOfPause(p *Pool) string {
-	var wait *metal3.WaitError
+	var wait *clusterpause.WaitError
 	switch {
 	case !errors.As(checkPool(p, i.clusters), &wait):
 		return ""
-	case metal3.IsPaused(p.Object):
+	case clusterpause.IsPaused(p.Object):
 		return "paused"
 	}
 	return wait.Reason
@@ -87,7 +88,7 @@ func (i *Inventory) checkWait(c *Claim, clusters Clusters) error {
 	var err error
 	switch o := c.object.(type) {
 	case *metal3v1.IPClaim:
-		err = metal3.CheckWait(o, KindOf(c.Key), "", clusters)
+		err = clusterpause.Check(o, KindOf(c.Key), "", clusters)
 	case *ipamv1.IPAddressClaim:
 		err = clusterapi.CheckWait(o, clusters)
 	}

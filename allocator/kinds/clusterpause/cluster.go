@@ -1,4 +1,8 @@
-package metal3
+// Package clusterpause has the rules by which objects of any kind wait for a paused or
+// missing Cluster of Cluster API, and the marks of clusterctl on objects that it moves.
+//
+// Every function is pure.
+package clusterpause
 
 import (
 	"fmt"
@@ -7,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 // Names of Cluster API that belong to no single kind.
@@ -61,10 +63,10 @@ func IsPaused(o metav1.Object) bool {
 	return paused
 }
 
-// CheckWait returns a *WaitError while an object must not be reconciled, else nil.
+// Check returns a *WaitError while an object must not be reconciled, else nil.
 // cluster is the name of the Cluster in the object's namespace, or "" for no Cluster. A
 // deleted object does not wait for a missing Cluster.
-func CheckWait(o metav1.Object, kind, cluster string, clusters Clusters) error {
+func Check(o metav1.Object, kind, cluster string, clusters Clusters) error {
 	if IsPaused(o) {
 		return &WaitError{Reason: fmt.Sprintf("%s %s is paused", kind, o.GetName())}
 	}
@@ -84,18 +86,9 @@ func CheckWait(o metav1.Object, kind, cluster string, clusters Clusters) error {
 	return nil
 }
 
-// CheckPoolWait is CheckWait for a pool.
-func CheckPoolWait(p *v1alpha1.IPPool, clusters Clusters) error {
-	cluster := ""
-	if p.Spec.ClusterName != nil {
-		cluster = *p.Spec.ClusterName
-	}
-	return CheckWait(p, "IPPool", cluster, clusters)
-}
-
-// listClusters returns the names of the Clusters in an object's label and owner
+// ListClusters returns the names of the Clusters in an object's label and owner
 // references.
-func listClusters(o metav1.Object) (names []string) {
+func ListClusters(o metav1.Object) (names []string) {
 	if name := o.GetLabels()[LabelClusterName]; name != "" {
 		names = append(names, name)
 	}
