@@ -16,6 +16,7 @@
 //	clusters         pauses of Clusters, and moves between clusters
 //	flow, write      spacing of attempts; writes, and errors of writes
 //	events           events, bounded for each pool
+//	apiserver        connections to the API server, the wait for it at startup, its clock
 //	informers        informers that continue as soon as the API server responds again
 //	movedrecords     moved records, in ConfigMaps
 //	inuse            addresses of Nodes, Machines and Services, which are not allocated

@@ -14,8 +14,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/reconcilers/apiserver"
 	"butlerlabs.dev/ipam/webhooks"
-	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
 // api is a group of kinds that --apis switches on and off as a whole.

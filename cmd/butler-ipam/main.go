@@ -7,19 +7,15 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,21 +26,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"butlerlabs.dev/ipam/allocator/journal"
-	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/reconcilers/apiserver"
 	"butlerlabs.dev/ipam/reconcilers/clusters"
 	"butlerlabs.dev/ipam/reconcilers/flow"
-	"butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/reconcilers/informers"
-	"butlerlabs.dev/ipam/reconcilers/inuse"
-	"butlerlabs.dev/ipam/reconcilers/movedrecords"
-	"butlerlabs.dev/ipam/reconcilers/services"
-	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
-	"butlerlabs.dev/ipam/webhooks"
-	"butlerlabs.dev/ipam/webhooks/apiserver"
 	"butlerlabs.dev/ipam/webhooks/certificates"
-	"butlerlabs.dev/ipam/webhooks/review"
 	"butlerlabs.dev/ipam/webhooks/server"
 )
 
@@ -174,12 +161,20 @@ func runManager(ctx context.Context, o *options, log logr.Logger, filled func())
 	if err != nil {
 		return err
 	}
-	l, err := connectParts(ctx, mgr, o, server.NewPeerClient(hooks), clock, probes, filled, log)
+	p, err := newParts(ctx, mgr, o, clock, log)
 	if err != nil {
 		return err
 	}
+	if err := p.registerReconcilers(ctx); err != nil {
+		return err
+	}
+	p.registerWebhooks(ctx, server.NewPeerClient(hooks))
+	probes.SetLedger(p.ledger)
+	if err := mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error { return p.runLedger(ctx, filled) })); err != nil {
+		return err
+	}
 	if len(o.apis) < len(switchedOn) {
-		if err := mgr.Add(clusters.RestartWhenInstalled(missing, l.MayGrant, end, log)); err != nil {
+		if err := mgr.Add(clusters.RestartWhenInstalled(missing, p.ledger.MayGrant, end, log)); err != nil {
 			return err
 		}
 	}
@@ -238,191 +233,4 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 	}
 	options.HTTPClient = over
 	return client.New(kube, options)
-}
-
-// newLedger returns the ledger with the journal on the Lease. The ledger calls changed
-// with the keys of changed claims and pools, and leading when this replica becomes the
-// leader, and full when the journal has no room.
-func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), leading func(map[string]uint64), full func(string), log logr.Logger) (*ledger.Ledger, error) {
-	store, err := journal.NewLeaseStore(apiserver.ConfigForCalls(kube), o.namespace, takeOverAfter)
-	if err != nil {
-		return nil, err
-	}
-	store.Now = clock.Now
-	claimKinds, poolKinds := allAPIs.kinds()
-	return ledger.New(ledger.Config{
-		Store:          store,
-		Identity:       identity,
-		ClaimResources: claimKinds,
-		PoolResources:  poolKinds,
-		Unserved:       slices.Concat(allAPIs.without(o.apis).kinds()),
-		GrantLife:      o.grantLife,
-		Timing:         journal.Timing{Expiry: takeOverAfter},
-		Metrics:        metrics,
-		Log:            log.WithName("ledger"),
-		Now:            now,
-		Skew:           func() time.Duration { by, _ := clock.Ahead(); return by },
-		Leading:        leading,
-		JournalFull:    full,
-		Changed:        changed,
-	}), nil
-}
-
-// newWatcher adds a watch of Clusters to the manager. It returns nil if no served API has
-// objects that belong to Clusters.
-func newWatcher(mgr manager.Manager, o *options, log logr.Logger) (*clusters.Watcher, error) {
-	if !o.apis.haveClusters() {
-		return nil, nil
-	}
-	watcher, err := clusters.New(mgr.GetConfig(), log.WithName("clusters"))
-	if err != nil {
-		return nil, err
-	}
-	return watcher, mgr.Add(watcher)
-}
-
-// connectParts creates the ledger, the feed, the reconcilers and the webhooks, and adds
-// them to the manager.
-func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *apiserver.Clock, probes *server.Probes, filled func(), log logr.Logger) (*ledger.Ledger, error) {
-	identity := journal.NewIdentity(o.identity, o.advertise)
-	served := o.apis.reconcilers()
-	changes, forServices := reconcilers.NewChanges(served...), services.New()
-	changed := func(keys []ledger.Key) { changes.Notify(keys); forServices.Notify(keys) }
-	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
-	var recorded *history.Recorder
-	leading := func(applied map[string]uint64) { recorded.Lead(applied) }
-	recorder, err := newRecorder(ctx, mgr)
-	if err != nil {
-		return nil, err
-	}
-	full := func(message string) {
-		recorder.Event(journalReference(o.namespace), corev1.EventTypeWarning, eventJournalFull, message)
-	}
-	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, leading, full, log)
-	if err != nil {
-		return nil, err
-	}
-	recorded = history.New(log, l, clock.Now)
-	if o.historyDays > 0 {
-		recorded.StoreIn(history.NewObjects(mgr.GetClient(), mgr.GetAPIReader(), o.namespace, history.Limits{}), o.historyDays)
-		if err := mgr.Add(flow.OnEveryReplica(recorded.Run)); err != nil {
-			return nil, err
-		}
-	}
-	feed, err := reconcilers.NewFeed(ctx, mgr, l, recorded, served, allAPIs.without(o.apis).reconcilers())
-	if err != nil {
-		return nil, err
-	}
-	moved, err := newMovedRecords(mgr, o.namespace)
-	if err != nil {
-		return nil, err
-	}
-	feed.SetMovedRecords(moved)
-	watcher, err := newWatcher(mgr, o, log)
-	if err != nil {
-		return nil, err
-	}
-	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Changes: changes, Recorder: recorder, History: recorded, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: watcher, MovedRecords: moved,
-		OrphanAge: o.orphanGrace,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if o.serviceVIPs {
-		if err := forServices.Register(mgr, l.MayGrant, recorder, o.orphanGrace); err != nil {
-			return nil, err
-		}
-	}
-	uses, err := watchAddressesInUse(ctx, mgr, o, l, recorder, log.WithName("in-use"))
-	if err != nil {
-		return nil, err
-	}
-	if err := o.tenants.register(ctx, mgr, l, uses.Platform, recorder, clock, log.WithName("tenants")); err != nil {
-		return nil, err
-	}
-	hooks, others := o.apis.webhooks()
-	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, APIs: append(hooks, o.tenants.webhookAPIs()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
-		Metrics: review.NewMetrics(metrics.Registry), Clusters: watcher, Tenants: o.tenants.enabled, Log: log.WithName("webhooks"),
-	})
-	err = mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error { return feed.DecideMoves(ctx, watcher, log.WithName("clusters")) }))
-	if err != nil {
-		return nil, err
-	}
-	probes.SetLedger(l)
-	return l, mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error {
-		if !feed.Synced(ctx) {
-			return nil
-		}
-		filled()
-		if !watcher.Known(ctx) {
-			return nil
-		}
-		uses.Await(ctx)
-		if err := l.Run(ctx, feed); err != nil {
-			return err
-		}
-		flushHistory(ctx, recorded)
-		delay := time.NewTimer(o.shutdownDelay) // the journal is handed over by now
-		defer delay.Stop()
-		<-delay.C
-		return nil
-	}))
-}
-
-// watchAddressesInUse adds the watches of the addresses that Nodes, Machines and Services
-// of the cluster use.
-func watchAddressesInUse(ctx context.Context, mgr manager.Manager, o *options, l *ledger.Ledger, recorder record.EventRecorder, log logr.Logger) (*inuse.Watcher, error) {
-	cluster, err := platform.NewCluster(mgr)
-	if err != nil {
-		return nil, err
-	}
-	if err := mgr.Add(cluster.Cache); err != nil {
-		return nil, err
-	}
-	return inuse.Register(ctx, mgr, inuse.Options{Ledger: l, Platform: cluster, NetworkPools: o.apis.has("butler"), Recorder: recorder, Log: log})
-}
-
-// flushHistory stores the pending history records of this replica in AllocationHistories
-// before the process ends. The rights are in config/rbac/history_role.yaml.
-func flushHistory(ctx context.Context, recorded *history.Recorder) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit/2)
-	defer cancel()
-	recorded.Flush(ctx)
-}
-
-// newMovedRecords returns the store of the records of moved ranges in the manager's
-// namespace. The right is in config/rbac/journal_role.yaml.
-func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store, error) {
-	kube := apiserver.ConfigForCalls(mgr.GetConfig())
-	kube.Timeout = apiserver.CallTimeout
-	client, err := corev1client.NewForConfig(kube)
-	if err != nil {
-		return nil, err
-	}
-	return movedrecords.New(client, namespace), nil
-}
-
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
-
-// eventJournalFull is the reason of an event on the journal's Lease: creates or pool
-// updates are denied, as the journal has no room for their grants.
-const eventJournalFull = "JournalFull"
-
-// journalReference returns the journal's Lease as the subject of an event.
-func journalReference(namespace string) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: namespace, Name: journal.LeaseName}
-}
-
-// newRecorder returns a recorder that writes one event at a time. Under load, events wait
-// or are dropped, and do not delay admission calls and writes.
-func newRecorder(ctx context.Context, mgr manager.Manager) (record.EventRecorder, error) {
-	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return nil, err
-	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.Events("")})
-	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: "butler-ipam"}), nil
 }

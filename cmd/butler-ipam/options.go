@@ -17,6 +17,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/reconcilers/apiserver"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
@@ -222,6 +223,7 @@ func (o *options) certificateOptions() certificates.Options {
 	return certificates.Options{
 		Namespace: o.namespace, Dir: o.certDir, Secret: o.certSecret, Certificate: o.certificate, Service: o.service,
 		Mutating: o.mutating, Validating: o.validating, Life: o.certLife, Now: now,
+		NewServerClock: func() certificates.ServerClock { return apiserver.NewClock(now) },
 	}
 }
 

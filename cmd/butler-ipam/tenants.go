@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/apiserver"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 	"butlerlabs.dev/ipam/webhooks"
-	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
 // tenantOptions contains the flags for TenantClusters.

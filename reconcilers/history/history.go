@@ -143,13 +143,17 @@ type event struct {
 	replayed bool // the event is or was in replay
 }
 
-// New returns a Recorder. Call Lead when the ledger begins to lead.
-func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
+// New returns a Recorder. Call SetLedger before any other method, and Lead when the ledger
+// begins to lead.
+func New(log logr.Logger, now func() time.Time) *Recorder {
 	return &Recorder{
-		log: log.WithName(historyrecord.Logger), ledger: l, now: now, started: time.Now(), released: map[string]struct{}{},
+		log: log.WithName(historyrecord.Logger), now: now, started: time.Now(), released: map[string]struct{}{},
 		pending: map[string][]historyrecord.Record{}, observed: versions{}, recorded: versions{}, flushNow: make(chan struct{}, 1),
 	}
 }
+
+// SetLedger sets the ledger, which itself calls Lead and so is made after the Recorder.
+func (r *Recorder) SetLedger(l *ledger.Ledger) { r.ledger = l }
 
 // StoreIn makes the Recorder store the records in objects too. The retention of the
 // objects is the given number of days. Call StoreIn before the first event, and Run to

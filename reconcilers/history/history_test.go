@@ -44,7 +44,8 @@ func follower(stored ...client.Object) (r *Recorder, logged func() []string) {
 		}
 		lines = append(lines, line)
 	}, funcr.Options{})
-	r = New(log, ledger.New(ledger.Config{ClaimResources: []string{butler.ResourceIPAllocation}}), time.Now)
+	r = New(log, time.Now)
+	r.SetLedger(ledger.New(ledger.Config{ClaimResources: []string{butler.ResourceIPAllocation}}))
 	r.AddClaims(Claims{Resource: butler.ResourceIPAllocation, Convert: convert, Stored: func() []client.Object { return stored }})
 	return r, func() []string {
 		slices.Sort(lines)

@@ -77,7 +77,8 @@ func TestObserve_BetweenStatuses(t *testing.T) {
 		"changed twice, then deleted": {[]version{boundA, {address: b, granted: true, bound: a}, {address: a, granted: true, bound: a}, gone}, []string{"Allocated " + a, "Allocated " + b, "Allocated " + a, "Released " + a}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := New(logr.Discard(), ledger.New(ledger.Config{}), time.Now)
+			r := New(logr.Discard(), time.Now)
+			r.SetLedger(ledger.New(ledger.Config{}))
 			convertVIP := func(o client.Object) ledger.Claim { return novaedge.ConvertClaim(o.(*novaedgev1.ProxyVIP)) }
 			var before client.Object
 			for n, v := range tt.versions {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"butlerlabs.dev/ipam/reconcilers/apiserver"
 	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
@@ -35,6 +36,7 @@ func keepCertificates(t *testing.T, namespace, name string) {
 	kept := certificates.NewSelfManaged(certificates.SelfManagedConfig{
 		Secret: types.NamespacedName{Namespace: namespace, Name: name + "-certificates"}, Host: name + "-webhook." + namespace + ".svc",
 		Mutating: []string{"zz-butler-ipam"}, Validating: []string{name}, Life: time.Hour, Now: time.Now,
+		NewServerClock: func() certificates.ServerClock { return apiserver.NewClock(time.Now) },
 	})
 	scheme := runtime.NewScheme()
 	if err := certificates.AddToScheme(scheme); err != nil {

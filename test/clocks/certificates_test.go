@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"butlerlabs.dev/ipam/reconcilers/apiserver"
 	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
@@ -40,6 +41,9 @@ func keeper(t *testing.T, secret *corev1.Secret, off func(time.Time) time.Time) 
 	kept := certificates.NewSelfManaged(certificates.SelfManagedConfig{
 		Secret: types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}, Host: host, Life: time.Hour, Log: logr.Discard(),
 		Now: func() time.Time { return off(time.Now()) },
+		NewServerClock: func() certificates.ServerClock {
+			return apiserver.NewClock(func() time.Time { return off(time.Now()) })
+		},
 	})
 	scheme := runtime.NewScheme()
 	if err := certificates.AddToScheme(scheme); err != nil {

@@ -47,7 +47,9 @@ func TestFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := ledger.New(ledger.Config{ClaimResources: []string{butler.ResourceIPAllocation}, PoolResources: []string{butler.ResourceNetworkPool}})
-	feed, err := reconcilers.NewFeed(t.Context(), mgr, l, claimhistory.New(logr.Discard(), l, time.Now), []reconcilers.API{reconcilers.Butler}, nil)
+	recorded := claimhistory.New(logr.Discard(), time.Now)
+	recorded.SetLedger(l)
+	feed, err := reconcilers.NewFeed(t.Context(), mgr, l, recorded, []reconcilers.API{reconcilers.Butler}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

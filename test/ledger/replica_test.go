@@ -60,7 +60,8 @@ func startReplica(t *testing.T, s *sandbox.Sandbox, known *runtime.Scheme, name 
 		GrantLife: grantLife, Timing: journal.Timing{Expiry: takeOverAfter}, Log: logr.Discard(), Changed: changes.Notify,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	recorded := claimhistory.New(logr.Discard(), r.ledger, time.Now)
+	recorded := claimhistory.New(logr.Discard(), time.Now)
+	recorded.SetLedger(r.ledger)
 	feed, err := reconcilers.NewFeed(ctx, mgr, r.ledger, recorded, []reconcilers.API{reconcilers.Metal3}, nil)
 	check(err)
 	watcher, err := clusters.New(kube, logr.Discard())

@@ -29,8 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
 // fieldManager is the field manager of writes to the caBundle and the Secret.
@@ -65,7 +63,22 @@ type SelfManagedConfig struct {
 	// when a third of Life is left. An authority is valid for 10 * Life.
 	Life time.Duration
 	Now  func() time.Time
-	Log  logr.Logger
+	// NewServerClock returns an estimate of the API server's clock that has observed no
+	// response yet.
+	NewServerClock func() ServerClock
+	Log            logr.Logger
+}
+
+// ServerClock estimates the API server's clock from responses. It is safe for concurrent
+// use.
+type ServerClock interface {
+	// Wrap returns a transport that observes the responses of another transport.
+	Wrap(http.RoundTripper) http.RoundTripper
+	// Now returns the estimated time of the API server.
+	Now() time.Time
+	// Ahead returns by how much the API server's clock is ahead of this machine's. known is
+	// false before the first response.
+	Ahead() (by time.Duration, known bool)
 }
 
 // SelfManaged is a Source that issues and renews the certificate, as described in the
@@ -74,7 +87,7 @@ type SelfManaged struct {
 	SelfManagedConfig
 	client client.Client
 	live   client.Reader
-	server *apiserver.Clock // as of the last response to live
+	server ServerClock // as of the last response to live
 
 	// Used by the controller alone, which runs one turn at a time.
 	repairs  int       // consecutive writes that replaced an unusable certificate
@@ -123,7 +136,7 @@ const (
 // SetupWithManager implements Source.
 func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 	config := rest.CopyConfig(mgr.GetConfig())
-	s.server = apiserver.NewClock(s.Now)
+	s.server = s.NewServerClock()
 	config.Wrap(s.server.Wrap)
 	live, err := client.New(config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {

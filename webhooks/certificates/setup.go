@@ -11,8 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
 // Options select the source of the certificate:
@@ -31,6 +29,7 @@ type Options struct {
 	Mutating, Validating []string
 	Life                 time.Duration // of a certificate of SelfManaged
 	Now                  func() time.Time
+	NewServerClock       func() ServerClock
 }
 
 // Setup is the selected source of the certificate with its renewal. Renewal is nil if no
@@ -44,12 +43,13 @@ type Setup struct {
 
 // NewSetup selects the source of the certificate. Errors: the files cannot be read, or
 // the client configuration is invalid.
-func NewSetup(o Options, kube *rest.Config, clock *apiserver.Clock, log logr.Logger) (s Setup, err error) {
+func NewSetup(o Options, kube *rest.Config, clock ServerClock, log logr.Logger) (s Setup, err error) {
 	if o.Secret != "" {
 		s.selfManaged = NewSelfManaged(SelfManagedConfig{
 			Secret:   types.NamespacedName{Namespace: o.Namespace, Name: o.Secret},
 			Host:     fmt.Sprintf("%s.%s.svc", o.Service, o.Namespace),
-			Mutating: o.Mutating, Validating: o.Validating, Life: o.Life, Now: o.Now, Log: log,
+			Mutating: o.Mutating, Validating: o.Validating, Life: o.Life, Now: o.Now,
+			NewServerClock: o.NewServerClock, Log: log,
 		})
 		s.Source, s.Renewal = s.selfManaged, s.selfManaged
 		return s, nil
