@@ -121,6 +121,42 @@ func TestMoved_RangeIsNotAllocatedHere(t *testing.T) {
 	}
 }
 
+// A follower observes the deletion of a marked address object after the range was granted
+// to another claim, which is Ready: when it begins to lead, it records no move.
+func TestMoved_OfALateAddressObjectIsNotRecorded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		record, nextReady bool
+		moved             int
+	}{
+		"range granted again":      {false, true, 0},
+		"another claim, not Ready": {false, false, 1},
+		"recorded by a leader":     {true, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestState(t)
+			s.StepDown()
+			ofClaim := func(c *Claim) { c.OwnerClaim = key("web") }
+			s.observeStored("object", "10.0.0.3", journal.Token{}, ofClaim, markedMoved)
+			s.observeDeleted("object")
+			s.DecideMoved(s.now, "object", true)
+			if tc.record {
+				s.SetMovedRecord(MovedRecord{Pool: modelPool, UID: s.pools[modelPool].UID, Parts: []MovedRecordPart{{
+					Name: "part", Moved: []Moved{{Range: mustRange("10.0.0.3"), Claim: key("web"), MovedUID: "object"}},
+				}}})
+			}
+			s.observeStored("next", "10.0.0.3", journal.Token{1}, func(c *Claim) { c.Ready = tc.nextReady })
+			s.TakeOver(journal.Revision{})
+			s.StartGranting(s.now)
+			if got := s.RangesToRecord(modelPool); len(got) != tc.moved {
+				t.Errorf("recorded: %+v", got)
+			}
+			if c := s.OwnershipOf("next").Conflict; c != nil {
+				t.Errorf("the other claim lost its address: %v", c)
+			}
+		})
+	}
+}
+
 // The record of a pool has room for all moved ranges, and survives the loss of the pool's
 // annotations.
 func TestMovedRecord(t *testing.T) {

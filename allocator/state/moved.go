@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -75,6 +76,46 @@ func (s *State) endMovedOfReturned(c *claim) {
 			s.freeIfUnused(h)
 		}
 	}
+}
+
+// endSupersededMoves ends, when this replica begins to lead, the moves that no leader has
+// recorded and whose range a Ready claim owns. A follower may observe the deletion of an
+// address object long after its claim came back, was released, and the range was granted
+// again: each resource has its own informer.
+func (s *State) endSupersededMoves() {
+	for _, domain := range s.spaces {
+		for h := range maps.Clone(domain.contested) {
+			if h.claim == nil && h.isMoved() && !s.isRecordedMove(h) && s.isOwnedByReady(h) {
+				s.clearMoved(h)
+				s.freeIfUnused(h)
+			}
+		}
+	}
+}
+
+// isRecordedMove reports whether the moved record or the cooldown list of its pool has
+// the range of a moved holding.
+func (s *State) isRecordedMove(h *holding) bool {
+	isRange := func(r allocator.Range, claim Key) bool { return slices.Contains(h.ranges, r) && claim == h.key }
+	for _, part := range s.movedRecords.of(h.pool).Parts {
+		if slices.ContainsFunc(part.Moved, func(m Moved) bool { return isRange(m.Range, m.Claim) }) {
+			return true
+		}
+	}
+	p := s.pools[h.pool]
+	return p != nil && slices.ContainsFunc(p.Recorded, func(c RecordedRange) bool { return c.IsMoved() && isRange(c.Range, c.Claim) })
+}
+
+// isOwnedByReady reports whether a claim that is stored as Ready owns addresses of h.
+func (s *State) isOwnedByReady(h *holding) bool {
+	for _, r := range h.ranges {
+		for owned := range s.space(h.space).core.OwnedIn(r) {
+			if c := s.holdings[owned.OwnerID].claim; c != nil && c.ready() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // awaitMoveDecision keeps the range of a deleted claim that was marked as moved until

@@ -95,6 +95,7 @@ func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
 // a range by the commit that confirms them.
 func (s *State) StartGranting(now time.Time) {
 	s.leadership.begin(now)
+	s.endSupersededMoves()
 	s.grants.beginLives(now)
 	for c := range s.claims.all() {
 		c.boundAt, c.journaled, c.inheritedGrant = moment{}, false, false
