@@ -118,47 +118,70 @@ func (a Claims[T, A]) createAddress(ctx context.Context, d *claims.Deps, c T, wa
 	if err != nil {
 		return "", err
 	}
-	if (a.StatusAddress(c) != "" || d.Ledger.LandingWindow(string(c.GetUID()), time.Time{}) > 0) && !isProven(&a.attempts.claimStored, c, term) {
-		stored, err := a.existsLive(ctx, d, c)
-		if err != nil {
-			return "", err
-		}
-		if !stored {
-			return "", claims.RequeueError(0) // the event of the deletion requeues the claim
-		}
-		recordProof(&a.attempts.claimStored, c, term)
+	if err := a.proveStored(ctx, d, c, term); err != nil {
+		return "", err
 	}
-	try := createAttempt{claim: c.GetUID(), began: d.Now()}
 	for _, suffix := range []string{"", "-" + digest(c.GetNamespace()+"/"+c.GetName())} {
 		o := write.DeepCopy(want)
 		o.SetName(want.GetName() + suffix)
 		object.RecordDomain(o, d.Ledger.OwnershipOf(string(c.GetUID())).Space)
-		if d.HasFailed(c) && a.isNameTaken(ctx, d, o, isWanted) {
-			err = apierrors.NewAlreadyExists(schema.ParseGroupResource(a.Kind.Resource), o.GetName())
-			continue
-		}
-		err = d.Client.Create(ctx, o)
-		try.name = o.GetName()
-		if try.stored = err == nil; try.stored || hasUnknownOutcome(err) {
-			a.attempts.of.Store(client.ObjectKeyFromObject(c), try)
-		}
-		if err == nil {
-			if now, err := d.Ledger.Term(); err != nil || !now.Equal(term) {
-				return "", a.deleteIfClaimGone(ctx, d, c, o)
-			}
+		if err = a.createNamed(ctx, d, c, o, term, isWanted); err == nil {
 			return o.GetName(), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return "", describeCreateError(err)
-		}
-		if err := d.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return "", err
-		}
-		if isWanted(o) {
-			return o.GetName(), nil
 		}
 	}
 	return "", describeCreateError(err)
+}
+
+// proveStored returns nil if the claim is known to be stored: it had no address object
+// and was not known to an earlier leader, or was read from the API server in this term. An
+// event requeues a claim that is gone.
+func (a Claims[T, A]) proveStored(ctx context.Context, d *claims.Deps, c T, term time.Time) error {
+	mayBeGone := a.StatusAddress(c) != "" || d.Ledger.LandingWindow(string(c.GetUID()), time.Time{}) > 0
+	if !mayBeGone || isProven(&a.attempts.claimStored, c, term) {
+		return nil
+	}
+	stored, err := a.existsLive(ctx, d, c)
+	if err != nil {
+		return err
+	}
+	if !stored {
+		return claims.RequeueError(0)
+	}
+	recordProof(&a.attempts.claimStored, c, term)
+	return nil
+}
+
+// createNamed creates an address object of a claim under the name of o, unless it is
+// stored already. If another object has the name, the error is AlreadyExists.
+func (a Claims[T, A]) createNamed(ctx context.Context, d *claims.Deps, c T, o A, term time.Time, isWanted func(A) bool) error {
+	if d.HasFailed(c) && a.isNameTaken(ctx, d, o, isWanted) {
+		return apierrors.NewAlreadyExists(schema.ParseGroupResource(a.Kind.Resource), o.GetName())
+	}
+	began := d.Now()
+	err := d.Client.Create(ctx, o)
+	if err == nil || hasUnknownOutcome(err) {
+		a.attempts.of.Store(client.ObjectKeyFromObject(c), createAttempt{claim: c.GetUID(), began: began, name: o.GetName(), stored: err == nil})
+	}
+	switch {
+	case err == nil:
+		if now, err := d.Ledger.Term(); err != nil || !now.Equal(term) {
+			return a.deleteIfClaimGone(ctx, d, c, o)
+		}
+		return nil
+	case !apierrors.IsAlreadyExists(err):
+		return describeCreateError(err)
+	}
+	taken := err
+	if err := d.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		return err
+	}
+	if !isWanted(o) {
+		return taken
+	}
+	return nil
 }
 
 // isNameTaken reports whether the informers show another object of this name.

@@ -28,6 +28,14 @@ import (
 // IgnoreListsUntil. After a failure, again is the time until the next write: the pool's
 // status, on which releases depend, does not wait.
 //
+// One fact has three stores:
+//
+//	store                            contains                     written by         read by
+//	annotation of the pool (list)    cooldowns, moved ranges      this function      people, who may edit it; every replica, as an event
+//	ConfigMaps (moved record)        moved ranges, all of them    recordMoved        a new leader, before it grants
+//	ledger                           both, as observed and        events             this function
+//	                                 decided
+//
 // allocator/state/movedrecord.go explains the revision of a cooldown list, ListedSince
 // and IgnoreListsUntil.
 func (d *deps) writeCooldownList(ctx context.Context, p client.Object, pool ledger.Key, ranges []ledger.RecordedRange, m *memory) (written bool, again time.Duration) {
