@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	stdlog "log"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -92,10 +91,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	connections := NewConnections(ConnectionMemory)
 	server := &http.Server{
-		Handler: boundBody(s.WebhookMux()), ReadHeaderTimeout: idleTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		Handler: endWith(ctx, boundBody(s.WebhookMux())), ReadHeaderTimeout: idleTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ConnState: connections.ObserveState, ConnContext: connections.AddContext,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		ErrorLog:    stdlog.New(connectionLog{s.Log}, "", 0),
+		ErrorLog: stdlog.New(connectionLog{s.Log}, "", 0),
 	}
 	drained := make(chan struct{})
 	go func() {
@@ -117,6 +115,17 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	<-drained
 	return nil
+}
+
+// endWith ends the context of each request with ctx. BaseContext of http.Server would end
+// connections too that have not completed the TLS handshake.
+func endWith(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call, end := context.WithCancel(r.Context())
+		defer end()
+		defer context.AfterFunc(ctx, end)()
+		next.ServeHTTP(w, r.WithContext(call))
+	})
 }
 
 // boundBody sets a read deadline for the body of each request. ReadTimeout of http.Server
