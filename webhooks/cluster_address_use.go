@@ -30,16 +30,33 @@ const (
 // Nodes. An object with such an address is unreachable in the cluster, and announcing the
 // address would divert its traffic.
 type clusterAddressUse struct {
-	live client.Reader
-	log  logr.Logger
+	ledger *ledger.Ledger
+	live   client.Reader
+	log    logr.Logger
+}
+
+// warnNarrowed warns of a pool that moves the cluster's network, as the ledger knows it,
+// from any routing domain to the default one: the addresses in use are not avoided in
+// other routing domains any more.
+func (u clusterAddressUse) warnNarrowed(pool ledger.Pool) []string {
+	freed := u.ledger.NarrowsInUse(pool)
+	if len(freed) == 0 {
+		return nil
+	}
+	if more := len(freed) - maxNamed; more > 0 {
+		freed = append(freed[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
+	}
+	return []string{fmt.Sprintf("pool %s is the first in the default routing domain, which is therefore taken for that of the cluster's network: addresses of Nodes, Machines and Services can be allocated in the other routing domains from now on (%s). "+
+		"If the cluster is in another one, name it: flag --cluster-routing-domain, chart value clusterRoutingDomain", pool.Key, strings.Join(freed, ", "))}
 }
 
 // warnings returns at most one warning about a pool. Data that cannot be read in time is
-// omitted. Pools with a routing domain of their own are not checked. addressesOfNodes is
+// omitted. Pools outside the routing domain of the cluster's network are not checked; if
+// nothing shows which one it is, the warning asks for its name. addressesOfNodes is
 // false for a pool that may offer the addresses of Nodes, which are not allocated
 // (package reconcilers/inuse).
 func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool, addressesOfNodes bool) []string {
-	if pool.Space != "" || len(pool.Window) == 0 {
+	if !u.ledger.AvoidsInUse(pool.Space) || len(pool.Window) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterUseLimit)
@@ -51,7 +68,11 @@ func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool, addre
 	if len(shared.found) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("pool %s offers addresses that this cluster uses itself, exclude them: %s", pool.Key, strings.Join(shared.found, ", "))}
+	warning := fmt.Sprintf("pool %s offers addresses that this cluster uses itself, exclude them: %s", pool.Key, strings.Join(shared.found, ", "))
+	if _, known := u.ledger.ClusterDomain(); !known && pool.Space != "" {
+		warning += fmt.Sprintf(". If routing domain %s is not that of the cluster, name that of the cluster: flag --cluster-routing-domain, chart value clusterRoutingDomain", pool.Space)
+	}
+	return []string{warning}
 }
 
 func (u clusterAddressUse) services(ctx context.Context, shared *overlapList) error {

@@ -132,7 +132,7 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		return owner.Owner.SeenFrom(review.PlaceOf(req))
 	}
 	return admission.Allowed("").WithWarnings(slices.Concat(
-		n.warnings(pool, describeOwner), n.cluster.warnings(ctx, changed, n.announces()), n.warnOverlaps(changed), n.warnOwned(changed))...), nil
+		n.warnings(pool, describeOwner), n.cluster.warnings(ctx, changed, n.announces()), n.cluster.warnNarrowed(changed), n.warnOverlaps(changed), n.warnOwned(changed))...), nil
 }
 
 // readStored reads the stored pool that an update claims to replace. A caller without a

@@ -156,7 +156,7 @@ func addOwner[T client.Object](o Options, hooks map[string]review.Hook, k ownerW
 // the deletion of a pool in use.
 func addPool[P client.Object](o Options, hooks map[string]review.Hook, pool poolAdapter[P], deniesDeletion bool) {
 	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, cached: o.Cached, live: o.Live, owners: owners{cached: o.Cached, live: o.Live, kinds: o.ownerKinds, tenants: o.Tenants},
-		cluster: clusterAddressUse{o.Live, o.Log}, waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
+		cluster: clusterAddressUse{o.Ledger, o.Live, o.Log}, waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
 	addHook(hooks, p.subject(), verbMutate, "", p.mutate)
 	addHook(hooks, p.subject(), verbValidate, "", p.validate)
 	if deniesDeletion {

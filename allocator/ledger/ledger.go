@@ -32,10 +32,13 @@ type Config struct {
 	ClaimResources []string
 	PoolResources  []string
 	Unserved       []string
-	GrantLife      time.Duration // 0 means DefaultGrantLife
-	Timing         journal.Timing
-	Metrics        *Metrics
-	Log            logr.Logger
+	// ClusterDomain is the routing domain of the cluster's network, in which addresses in
+	// use are not allocated; nil if it is not configured (ClusterDomain).
+	ClusterDomain *string
+	GrantLife     time.Duration // 0 means DefaultGrantLife
+	Timing        journal.Timing
+	Metrics       *Metrics
+	Log           logr.Logger
 	// Now is the clock of the state (lives of grants, cooldowns); nil means time.Now.
 	// Leadership and timeouts use time.Now. Durations are measured by the monotonic
 	// reading of Now; its wall clock is used only for the times of cooldowns that pools
@@ -139,6 +142,9 @@ func New(cfg Config) *Ledger {
 	}
 	l.state = state.New(l.countedResources(), limits, randomToken)
 	l.state.SetUnserved(cfg.Unserved)
+	if cfg.ClusterDomain != nil {
+		l.state.SetClusterDomain(*cfg.ClusterDomain)
+	}
 	return l
 }
 

@@ -66,7 +66,8 @@ func (l *Ledger) DecideMoved(uid string, moved bool) {
 }
 
 // SetInUse replaces the addresses of a user that is no claim: a Node, a Machine or a
-// Service of the cluster. The ledger does not allocate the addresses.
+// Service of the cluster. The ledger does not allocate the addresses in the routing
+// domain of the cluster's network (ClusterDomain).
 func (l *Ledger) SetInUse(user Key, addresses []netip.Addr) {
 	l.withState(func(s *state.State) { s.SetInUse(user, addresses) })
 }

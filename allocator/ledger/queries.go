@@ -77,6 +77,29 @@ func (l *Ledger) Unowned(pool Key, addresses []netip.Addr) (list []netip.Addr) {
 	return list
 }
 
+// ClusterDomain returns the routing domain of the cluster's network: the configured one,
+// or the default routing domain if a known pool is there. If neither is the case, known
+// is false: nothing shows which one it is.
+func (l *Ledger) ClusterDomain() (domain string, known bool) {
+	l.withState(func(s *state.State) { domain, known = s.ClusterDomain() })
+	return domain, known
+}
+
+// AvoidsInUse reports whether the addresses in use are not allocated in a routing domain:
+// it is that of the cluster's network, or nothing shows which one is.
+func (l *Ledger) AvoidsInUse(domain string) (avoids bool) {
+	l.withState(func(s *state.State) { avoids = s.AvoidsInUse(domain) })
+	return avoids
+}
+
+// NarrowsInUse lists the routing domains of pools in which the addresses in use may be
+// allocated once a pool is stored, and not before: the pool is the first in the default
+// routing domain.
+func (l *Ledger) NarrowsInUse(p Pool) (freed []string) {
+	l.withState(func(s *state.State) { freed = s.NarrowsInUse(p) })
+	return freed
+}
+
 // OwnerOf returns the owner of an address in a routing domain, or the claim whose open
 // grant contains the address; nil for a free address.
 func (l *Ledger) OwnerOf(space string, a netip.Addr) (owner *OwnedError) {

@@ -137,8 +137,10 @@
 // of a clock that was behind does not shorten the cooldown.
 //
 // Addresses in use (inuse.go). Nodes, Machines and Services have addresses that no claim
-// requested. In each routing domain these addresses are not allocated, unless a claim
-// owns them already.
+// requested. In the routing domain of the cluster's network these addresses are not
+// allocated, unless a claim owns them already. That routing domain is configured, or the
+// default one if a pool is there; otherwise nothing shows which one it is, and the rule
+// holds in each.
 //
 // Pool updates. Addresses that a pool update removes are withheld from the time the
 // update is admitted until the new version is observed or can no longer be stored.

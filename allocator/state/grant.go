@@ -86,7 +86,7 @@ func (s *State) indexGrant(g *OpenGrant) {
 	s.grants.add(g)
 	g.holding.grants = append(g.holding.grants, g)
 	for _, r := range g.holding.ranges { // a moved range, or a range in cooldown, may be granted to its claim again
-		s.updateAvoided(s.space(g.holding.space), r)
+		s.updateAvoided(g.holding.space, r)
 	}
 	s.journalRoom.add(&g.Entry)
 }

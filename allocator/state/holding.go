@@ -201,7 +201,7 @@ func (s *State) markChanged(h *holding) {
 		s.changed[h.pool] = struct{}{}
 	}
 	for _, r := range h.ranges {
-		s.updateAvoided(s.space(h.space), r)
+		s.updateAvoided(h.space, r)
 		for p := range s.space(h.space).core.PoolsOffering(r) {
 			s.changed[s.poolByWindow[p]] = struct{}{}
 		}

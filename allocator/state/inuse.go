@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,13 +11,21 @@ import (
 )
 
 // Addresses in use. Nodes, Machines and Services of the cluster have addresses that no
-// claim requested. The network of the cluster may be any routing domain: an address in
-// use is avoided in each routing domain in which no claim owns the address, or may come
-// to own it. An avoided address is not allocated, also not upon a request for exactly
-// this address, except to the claim for whose name a pool keeps the address. Owners keep
-// their addresses; a claim whose address is in use later is no conflict.
+// claim requested. Such an address is avoided in the routing domain of the cluster's
+// network, unless a claim owns the address there or may come to own it. An avoided
+// address is not allocated, also not upon a request for exactly this address, except to
+// the claim for whose name a pool keeps the address. Owners keep their addresses; a claim
+// whose address is in use later is no conflict.
 //
-// Invariant: space.avoided == addresses in use - addresses of the holdings with isInUse.
+// The first row that applies decides which routing domain is that of the cluster's
+// network (clusterDomain):
+//
+//	a routing domain is configured              that routing domain
+//	a known pool is in the default domain       the default routing domain
+//	no known pool is in the default domain      each: nothing shows which one, and an address in use must not be allocated
+//
+// Invariant: in a routing domain with areIn, space.avoided == addresses in use - addresses of the holdings with isInUse; elsewhere it is empty.
+// Invariant: inUse.defaultPools == number of known pools in the default routing domain.
 
 // inUseID marks the addresses in use, and the avoided addresses, in their indexes.
 const inUseID allocator.OwnerID = 1
@@ -30,10 +39,88 @@ type addressesInUse struct {
 	byUser map[Key][]netip.Addr
 	users  map[netip.Addr][]Key // in the order in which they were observed
 	index  *allocator.Space     // the addresses, each owned by inUseID
+
+	configuredDomain *string // routing domain of the cluster's network; nil if none is configured
+	defaultPools     int     // number of known pools in the default routing domain
 }
 
 func newAddressesInUse() addressesInUse {
 	return addressesInUse{byUser: map[Key][]netip.Addr{}, users: map[netip.Addr][]Key{}, index: allocator.NewSpace()}
+}
+
+// clusterDomain returns the routing domain of the cluster's network; false if nothing
+// shows which one it is.
+func (u *addressesInUse) clusterDomain() (domain string, known bool) {
+	if u.configuredDomain != nil {
+		return *u.configuredDomain, true
+	}
+	return "", u.defaultPools > 0
+}
+
+// areIn reports whether the addresses in use are avoided in a routing domain.
+func (u *addressesInUse) areIn(domain string) bool {
+	cluster, known := u.clusterDomain()
+	return !known || domain == cluster
+}
+
+// SetClusterDomain configures the routing domain of the cluster's network, before any
+// event is applied.
+func (s *State) SetClusterDomain(domain string) { s.inUse.configuredDomain = &domain }
+
+// ClusterDomain returns the routing domain of the cluster's network; false if nothing
+// shows which one it is, and the addresses in use are avoided in each.
+func (s *State) ClusterDomain() (domain string, known bool) { return s.inUse.clusterDomain() }
+
+// AvoidsInUse reports whether the addresses in use are avoided in a routing domain, since
+// it is or may be that of the cluster's network.
+func (s *State) AvoidsInUse(domain string) bool { return s.inUse.areIn(domain) }
+
+// NarrowsInUse lists the routing domains of pools in which addresses in use are avoided
+// now, and are no longer once a new pool is stored: the first pool in the default routing
+// domain.
+func (s *State) NarrowsInUse(p Pool) (freed []string) {
+	if s.inUse.configuredDomain != nil || s.inUse.defaultPools > 0 || p.Space != "" {
+		return nil
+	}
+	domains := map[string]bool{}
+	for k, other := range s.pools {
+		if k != p.Key {
+			domains[other.Space] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(domains))
+}
+
+// countDefaultPools adds to the number of known pools in the default routing domain, if a
+// pool is or was there, and updates each routing domain if areIn has changed. It reports
+// whether avoided addresses may have become free: the caller evaluates the deferred
+// claims again once it has applied the pool.
+func (s *State) countDefaultPools(domain string, added int) (freed bool) {
+	if domain != "" {
+		return false
+	}
+	had := s.inUse.defaultPools > 0
+	s.inUse.defaultPools += added
+	if has := s.inUse.defaultPools > 0; s.inUse.configuredDomain != nil || had == has {
+		return false
+	}
+	used := allRanges(s.inUse.index)
+	for name := range s.spaces {
+		s.updateAvoidedIn(name, used)
+	}
+	return !had
+}
+
+// updateAvoidedIn updates the avoided addresses of a routing domain, and reports as
+// changed the pools that offer some of those that have changed.
+func (s *State) updateAvoidedIn(name string, ranges []allocator.Range) {
+	var changed []allocator.Range
+	for _, r := range ranges {
+		if s.updateAvoided(name, r) {
+			changed = append(changed, r)
+		}
+	}
+	s.markBlockChanges(name, nil, changed)
 }
 
 // SetInUse replaces the addresses that a user other than a claim has: a Node, a Machine
@@ -66,12 +153,8 @@ func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 	if s.inUse.byUser[user] = slices.Clone(addresses); len(addresses) == 0 {
 		delete(s.inUse.byUser, user)
 	}
-	for _, r := range changed {
-		for name, domain := range s.spaces {
-			if s.updateAvoided(domain, r) {
-				s.markBlockChanges(name, nil, []allocator.Range{r})
-			}
-		}
+	for name := range s.spaces {
+		s.updateAvoidedIn(name, changed)
 	}
 	if freed {
 		s.admitAllDeferred()
@@ -79,9 +162,10 @@ func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 }
 
 // updateAvoided updates which addresses of a range a routing domain avoids, after a
-// change of their users or owners, and reports whether that has changed.
-func (s *State) updateAvoided(domain *space, r allocator.Range) bool {
-	was, used := rangesIn(domain.avoided, r), rangesIn(s.inUse.index, r)
+// change of their users or owners, or of areIn, and reports whether that has changed.
+func (s *State) updateAvoided(name string, r allocator.Range) bool {
+	domain := s.space(name)
+	was, used := rangesIn(domain.avoided, r), s.inUse.rangesIn(name, r)
 	if len(was) == 0 && len(used) == 0 {
 		return false
 	}
@@ -143,6 +227,14 @@ func (s *State) inUseError(r allocator.Range) *allocator.BlockedError {
 	return e
 }
 
+// rangesIn lists the addresses in use within a range of a routing domain.
+func (u *addressesInUse) rangesIn(domain string, r allocator.Range) []allocator.Range {
+	if !u.areIn(domain) {
+		return nil
+	}
+	return rangesIn(u.index, r)
+}
+
 // rangesIn lists the addresses of an index within a range.
 func rangesIn(index *allocator.Space, r allocator.Range) (list []allocator.Range) {
 	for o := range index.OwnedIn(r) {
@@ -160,11 +252,21 @@ func allRanges(index *allocator.Space) []allocator.Range {
 	return append(rangesIn(index, everyAddress[0]), rangesIn(index, everyAddress[1])...)
 }
 
-// checkInUse verifies the avoided addresses of each routing domain.
+// checkInUse verifies the number of pools in the default routing domain, and the avoided
+// addresses of each routing domain.
 func (s *State) checkInUse() error {
+	pools := 0
+	for _, p := range s.pools {
+		pools += boolToInt(p.Space == "")
+	}
+	if pools != s.inUse.defaultPools {
+		return fmt.Errorf("%d pools are in the default routing domain, counted %d", pools, s.inUse.defaultPools)
+	}
 	for name, domain := range s.spaces {
-		used := allRanges(s.inUse.index)
-		var owned []allocator.Range
+		var used, owned []allocator.Range
+		if c := s.inUse.configuredDomain; c != nil && *c == name || c == nil && (name == "" || pools == 0) {
+			used = allRanges(s.inUse.index)
+		}
 		for _, r := range used {
 			for o := range domain.core.OwnedIn(r) {
 				if s.holdings[o.OwnerID].isInUse() {
@@ -173,7 +275,7 @@ func (s *State) checkInUse() error {
 			}
 		}
 		if is, want := allRanges(domain.avoided), allocator.Subtract(used, owned); !slices.Equal(is, want) {
-			return fmt.Errorf("domain %q avoids %v, and of the addresses in use no claim owns %v", name, is, want)
+			return fmt.Errorf("domain %q avoids %v, and of the addresses in use there no claim owns %v", name, is, want)
 		}
 	}
 	return nil

@@ -62,25 +62,103 @@ func TestInUse_AddressIsNotAllocated(t *testing.T) {
 	s.mustGrant(Request{Claim: key("c"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}})
 }
 
-// Each routing domain may be the network of the cluster.
-func TestInUse_EveryRoutingDomain(t *testing.T) {
+// observePoolIn observes a pool in another routing domain than modelPool.
+func (s *testState) observePoolIn(domain string) Pool {
+	p := Pool{Key: Key{Resource: modelPools, Namespace: "ns", Name: "pool-" + domain}, ResourceVersion: 1, Space: domain, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.1")}}
+	s.ObservePool(s.now, p)
+	return p
+}
+
+// expectInUse checks whether an exact request for 10.0.0.0 is denied as in use, also as a
+// dry run, and how many addresses of the pool are usable.
+func (s *testState) expectInUse(pool Key, denied bool, usable int64) {
+	s.t.Helper()
+	q := Request{Claim: key("exact"), Pool: pool, Ranges: []RangeRequest{{Exact: mustRange("10.0.0.0")}}}
+	_, err := s.Preview(q)
+	if blocked := (*allocator.BlockedError)(nil); errors.As(err, &blocked) != denied || !denied && err != nil {
+		s.t.Errorf("%s: an exact request for an address in use: %v, want it denied: %t", pool, err, denied)
+	}
+	if u, _ := s.Usage(pool); u.Total != usable {
+		s.t.Errorf("%s: %d addresses are usable, want %d", pool, u.Total, usable)
+	}
+	if err := s.Check(); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// The network of the cluster is the default routing domain if a pool is there. Without
+// such a pool it may be each routing domain.
+func TestInUse_RoutingDomainOfTheCluster(t *testing.T) {
 	s := newTestState(t)
 	s.SetInUse(web, at("10.0.0.0", "192.0.2.1"))
-	red := Pool{Key: Key{Resource: modelPools, Namespace: "ns", Name: "red"}, ResourceVersion: 1, Space: "red", Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.1")}}
-	s.ObservePool(s.now, red)
-	g, err := s.Grant(s.now, Request{Claim: key("a"), Pool: red.Key, Ranges: []RangeRequest{{Count: 1}}})
-	if err != nil || g.Ranges[0] != mustRange("10.0.0.1") {
-		t.Errorf("granted %v: %v", g, err)
+	red, blue := s.observePoolIn("red"), s.observePoolIn("blue")
+	s.expectInUse(modelPool, true, 9)
+	s.expectInUse(red.Key, false, 2)
+	first := s.pools[modelPool].Pool
+	s.TakeChanged()
+	s.RemovePool(modelPool, 0)
+	if changed := s.TakeChanged(); !slices.Contains(changed, red.Key) || !slices.Contains(changed, blue.Key) {
+		t.Errorf("changed without a pool in the default routing domain: %v", changed)
 	}
-	s.commit()
-	if g := s.mustGrant(Request{Claim: key("b")}); g.Ranges[0] != mustRange("10.0.0.1") {
-		t.Errorf("granted %v", g.Ranges)
+	s.expectInUse(red.Key, true, 1)
+	s.expectInUse(blue.Key, true, 1)
+	if freed := s.NarrowsInUse(first); !slices.Equal(freed, []string{"blue", "red"}) {
+		t.Errorf("the first pool of the default routing domain narrows %v", freed)
 	}
-	s.endGrants()
-	s.RemovePool(red.Key, 0)
+	if freed := s.NarrowsInUse(red); freed != nil {
+		t.Errorf("a pool of another routing domain narrows %v", freed)
+	}
+	// A claim that was stored without admission gets its address with the narrower rule.
+	s.observeStored("stored", "10.0.0.0", Grant{}.Token, func(c *Claim) { c.Pool = red.Key })
+	if o := s.OwnershipOf("stored"); o.Deferred == nil {
+		t.Errorf("ownership %+v, want deferred", o)
+	}
+	s.ObservePool(s.now, first)
+	if freed := s.NarrowsInUse(first); freed != nil {
+		t.Errorf("a later version of the pool narrows %v", freed)
+	}
+	if o := s.OwnershipOf("stored"); !o.Allocated {
+		t.Errorf("ownership %+v, want allocated", o)
+	}
+	s.expectInUse(blue.Key, false, 2)
+	s.expectInUse(modelPool, true, 9)
+	// A pool that changes its routing domain counts in the new one.
+	moved := first
+	moved.Space, moved.ResourceVersion = "green", first.ResourceVersion+1
+	s.ObservePool(s.now, moved)
+	s.expectInUse(blue.Key, true, 1)
+	s.expectInUse(modelPool, true, 9)
+	s.RemovePool(modelPool, 0)
+	s.RemovePool(blue.Key, 0)
 	s.Tick(s.now)
-	if s.spaces["red"] != nil {
+	if s.spaces["blue"] != nil || s.spaces["green"] != nil {
 		t.Error("a routing domain without pools and owners stays")
+	}
+	later := s.observePoolIn("blue")
+	s.expectInUse(later.Key, true, 1)
+}
+
+// A configured routing domain is that of the cluster, whatever pools exist.
+func TestInUse_ConfiguredRoutingDomain(t *testing.T) {
+	for _, tc := range []struct {
+		domain           string
+		inDefault, inRed bool
+		usable           int64 // addresses of red
+	}{{"red", false, true, 1}, {"", true, false, 2}, {"green", false, false, 2}} {
+		s := newTestState(t)
+		s.SetClusterDomain(tc.domain)
+		s.SetInUse(web, at("10.0.0.0"))
+		red := s.observePoolIn("red")
+		s.RemovePool(modelPool, 0)
+		s.expectInUse(red.Key, tc.inRed, tc.usable)
+		p := firstPool()
+		p.Window = []allocator.Range{modelRange}
+		if freed := s.NarrowsInUse(p); freed != nil {
+			t.Errorf("configured %q: a pool narrows %v", tc.domain, freed)
+		}
+		s.ObservePool(s.now, p)
+		s.expectInUse(modelPool, tc.inDefault, 10-int64(boolToInt(tc.inDefault)))
+		s.expectInUse(red.Key, tc.inRed, tc.usable)
 	}
 }
 

@@ -223,7 +223,7 @@ func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 	if w.updatesPool && q.Pool == modelPool && (b.HasPendingUpdate(modelPool) || w.rng.IntN(8) == 0) {
 		b.AddReadPool(w.now, w.pool)
 	}
-	g, err := b.Grant(w.now, q)
+	g, err := w.grant(k.to, q)
 	switch {
 	case c.byLeader && isOwnedBy(err, c.ownerClaim):
 		k.ended = true

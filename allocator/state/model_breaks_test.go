@@ -24,6 +24,8 @@ type breaks struct {
 	reuseInherited     bool // a full pool grants the ranges of standby grants of an earlier leader again
 	ignoreShares       bool // a namespace may use the journal regardless of what others leave
 	missingListFrees   bool // a pool stored without its list of moved ranges frees the moved ranges
+	avoidsTooMuch      bool // the avoided addresses are not updated when the first pool in the default routing domain is added
+	avoidsTooLittle    bool // the avoided addresses are not updated when the last pool in the default routing domain is removed
 	grantUnowned       bool // in quarantine a stored claim gets the range that it requests, whether it owns the range or not
 }
 
@@ -135,5 +137,21 @@ func (b *brokenState) ObservePool(now time.Time, p Pool) {
 	if b.breaks.missingListFrees && p.MovedListRevision == 0 {
 		p.MovedListRevision = EmptiedList
 	}
+	defer b.withOneDefaultPoolMore(b.breaks.avoidsTooMuch && p.Space == "")()
 	b.State.ObservePool(now, p)
+}
+
+func (b *brokenState) RemovePool(k Key, resourceVersion uint64) {
+	defer b.withOneDefaultPoolMore(b.breaks.avoidsTooLittle)()
+	b.State.RemovePool(k, resourceVersion)
+}
+
+// withOneDefaultPoolMore counts one pool more in the default routing domain, if a break is
+// on, until the returned function is called: no pool is the first or the last there.
+func (b *brokenState) withOneDefaultPoolMore(broken bool) (restore func()) {
+	if !broken {
+		return func() {}
+	}
+	b.inUse.defaultPools++
+	return func() { b.inUse.defaultPools-- }
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Routing domains: the pool is deleted although claims own its addresses, and made anew
-// in another routing domain. A second pool offers the same addresses in the default
-// routing domain. Other clients change the record of a claim's routing domain while the
+// in another routing domain. A second pool offers the same addresses in one of the two
+// routing domains. Other clients change the record of a claim's routing domain while the
 // webhooks are not installed.
 //
 //	Invariant: a claim owns its addresses in the routing domain in which they were granted (object.domain), whatever becomes of its pool and of the record.
@@ -21,10 +21,10 @@ const modelOtherDomain = "other"
 
 var modelSecondPool = Key{Resource: modelPools, Namespace: "ns", Name: "second"}
 
-// secondPool returns the pool that stays in the default routing domain.
-func secondPool() Pool {
+// secondPool returns the pool that stays in its routing domain.
+func (w *world) secondPool() Pool {
 	p := firstPool()
-	p.Key = modelSecondPool
+	p.Key, p.Space = modelSecondPool, w.secondDomain
 	return p
 }
 

@@ -82,7 +82,7 @@ func (w *world) list(r *replica, n int) {
 	pool := &first
 	r.state.RecordApplied(modelPools, pool.ResourceVersion)
 	if w.remakesPool {
-		r.state.ObservePool(w.now, secondPool())
+		r.state.ObservePool(w.now, w.secondPool())
 	}
 	for _, e := range w.events[:n] {
 		resource := e.claim.Key.Resource

@@ -12,22 +12,6 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// modelUsers have addresses beside the claims.
-var modelUsers = []Key{{Resource: "nodes.test", Name: "node"}, {Resource: "services.test", Namespace: "ns", Name: "service"}}
-
-// useAddresses lets a replica observe up to two addresses of a user other than a claim.
-func (w *world) useAddresses(r *replica) {
-	user := modelUsers[w.rng.IntN(len(modelUsers))]
-	var addresses []netip.Addr
-	for a := range modelRange.Addresses() {
-		if w.rng.IntN(8) == 0 && len(addresses) < 2 {
-			addresses = append(addresses, a)
-		}
-	}
-	w.logf("%s: %s uses %v", r.name(), user, addresses)
-	r.state.SetInUse(user, addresses)
-}
-
 // stepReplica runs one action of a replica, unless the replica is paused.
 func (w *world) stepReplica(r *replica) {
 	if w.now.Before(r.pausedUntil) {
@@ -431,7 +415,7 @@ func (w *world) grantStored(r *replica, c Claim, requests []RangeRequest) bool {
 	if len(c.Ranges) > 0 && c.Pool == (Key{}) {
 		return false // no pool to allocate from
 	}
-	g, err := r.state.Grant(w.now, Request{Claim: c.Key, UID: c.UID, Version: c.ResourceVersion, Pool: c.Pool, Ranges: requests})
+	g, err := w.grant(r, Request{Claim: c.Key, UID: c.UID, Version: c.ResourceVersion, Pool: c.Pool, Ranges: requests})
 	if err != nil {
 		return false
 	}
@@ -452,12 +436,13 @@ type replica struct {
 	id           int
 	life         int // number of starts
 	state        *brokenState
-	position     int     // number of events that the watches have delivered or a list has replaced
-	relisted     []event // events before position, from a list, that are not applied yet
-	readPosition int     // number of events at the last consistent read
-	applyShare   int     // applyShare of 400 steps apply events: a low share makes the replica lag
-	unserved     bool    // started without the API of modelOthers
-	hiddenEvents []event // events of modelOthers that are applied when reads are allowed again
+	position     int                  // number of events that the watches have delivered or a list has replaced
+	relisted     []event              // events before position, from a list, that are not applied yet
+	readPosition int                  // number of events at the last consistent read
+	applyShare   int                  // applyShare of 400 steps apply events: a low share makes the replica lag
+	unserved     bool                 // started without the API of modelOthers
+	uses         map[Key][]netip.Addr // user other than a claim -> its addresses, as observed
+	hiddenEvents []event              // events of modelOthers that are applied when reads are allowed again
 	// versionBeforeHidden is the version up to which modelOthers was observed when
 	// hiddenEvents was last empty.
 	versionBeforeHidden uint64
@@ -524,6 +509,7 @@ func (w *world) startReplica(r *replica) {
 	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, w.limits(), token)}
 	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableResources{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
 	r.state.access.unserved[modelOthers] = r.unserved
+	w.startUses(r)
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
 	r.unchangedSince, r.commitInFlight, r.scannedGrants, r.proof = time.Time{}, nil, nil, nil
 	r.storedGrants = map[string]*storedGrant{}

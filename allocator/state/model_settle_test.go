@@ -18,7 +18,7 @@ func (w *world) settle() {
 			w.startReplica(r)
 		}
 		for _, user := range modelUsers {
-			r.state.SetInUse(user, nil)
+			w.setInUse(r, user, nil)
 		}
 	}
 	for round := 0; round < 4000 && w.err == nil; round++ {

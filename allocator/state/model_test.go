@@ -31,6 +31,7 @@ import (
 //	Invariant: no two objects of different owners name one address of a routing domain (unless one was stored without admission; and then not both are Ready).
 //	Invariant: a range that a committed record of moved ranges contains is stored for its claim alone (model_moves_test.go).
 //	Invariant: a stored claim names only addresses that its pool offers at the time (model_pools_test.go).
+//	Invariant: a grant has no address that is in use in the routing domain of the cluster's network (model_inuse_test.go).
 //	Invariant: neither unused standby grants nor other namespaces cost a create (model_rooms_test.go).
 //	Invariant: a token is in the responses to one admission request only.
 //
@@ -88,7 +89,7 @@ type modelBreaks struct {
 // focus enables the faults in which the break shows, so that few schedules are needed to
 // find a violation.
 func (m modelBreaks) focus(w *world) {
-	w.remakesPool = w.remakesPool && m == modelBreaks{} || m.followPool || m.believeRecord
+	w.remakesPool = w.remakesPool && m == modelBreaks{} || m.followPool || m.believeRecord || m.avoidsTooMuch || m.avoidsTooLittle
 	switch {
 	case m.approveUnproven, m.oldProof, m.reuseStandby, m.dropStandby:
 		w.standbyGrants, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, false, false, false
@@ -110,6 +111,8 @@ func (m modelBreaks) focus(w *world) {
 		w.servesPartly = true
 	case m.ignoreLostJournal, m.lostUnlisted, m.grantUnowned:
 		w.losesJournal, w.bypassesAdmission, w.servesPartly = true, false, false
+	case m.avoidsTooMuch, m.avoidsTooLittle:
+		w.usesAddresses = true
 	case m.noInheritance, m.freeMoved, m.missingListFrees, m.ownByName:
 		w.bypassesAdmission, w.movesClaims, w.servesPartly = false, true, false
 	}
@@ -147,21 +150,23 @@ type world struct {
 	restoreCount int                      // restores of etcd so far
 
 	// Faults and features of the schedule, chosen at its start.
-	bypassesAdmission bool // claims are stored without admission
-	movesClaims       bool // claims have address objects, and are moved to other clusters
-	updatesPool       bool // users update the pool
-	relists           bool // watches end, and replicas list again
-	remakesPool       bool // the pool is made anew in another routing domain, and records of routing domains are changed
-	servesPartly      bool // replicas are started with and without the API of modelOthers
-	restoresEtcd      bool // etcd is restored from backups
-	losesJournal      bool // a person deletes the journal, and an earlier allocator stores claims with their address objects
-	standbyGrants     int  // of one demand; 0 for none
-	smallPool         bool // a small pool overlaps the pool
-	floods            bool // namespaces flood the journal
-	stallOdds         int  // one of stallOdds writes to claims stalls in its connection
-	coarseClock       bool // steps often take seconds, so that grants expire while creates are in flight
-	usesAddresses     bool // Nodes and Services have addresses of the pool; each replica observes them at other times
-	settling          bool // the schedule has ended and no more faults occur
+	bypassesAdmission bool    // claims are stored without admission
+	movesClaims       bool    // claims have address objects, and are moved to other clusters
+	updatesPool       bool    // users update the pool
+	relists           bool    // watches end, and replicas list again
+	remakesPool       bool    // the pool is made anew in another routing domain, and records of routing domains are changed
+	secondDomain      string  // routing domain of the second pool
+	servesPartly      bool    // replicas are started with and without the API of modelOthers
+	restoresEtcd      bool    // etcd is restored from backups
+	losesJournal      bool    // a person deletes the journal, and an earlier allocator stores claims with their address objects
+	standbyGrants     int     // of one demand; 0 for none
+	smallPool         bool    // a small pool overlaps the pool
+	floods            bool    // namespaces flood the journal
+	stallOdds         int     // one of stallOdds writes to claims stalls in its connection
+	coarseClock       bool    // steps often take seconds, so that grants expire while creates are in flight
+	usesAddresses     bool    // Nodes and Services have addresses of the pool; each replica observes them at other times
+	clusterDomain     *string // configured routing domain of the cluster's network; nil if none is configured
+	settling          bool    // the schedule has ended and no more faults occur
 
 	// Memory of the clients and of the checks.
 	lastUnblocked allocator.Range // last address that a pool update stopped blocking
@@ -206,6 +211,8 @@ type tally struct {
 	recordsChanged     uint64 // records of routing domains changed by other clients
 	smallPoolFull      uint64 // creates denied because the small pool is full
 	journalFull        uint64 // creates denied because the journal has no room for their namespace
+	grantedInUse       uint64 // grants of addresses in use, outside the routing domain of the cluster's network
+	deniedInUse        uint64 // exact requests denied as the address is in use
 	finalizersRemoved  uint64 // claims deleted by a removed finalizer while their address object was in flight
 }
 
@@ -237,6 +244,8 @@ func (t *tally) add(o tally) {
 	t.proofsFailed += o.proofsFailed
 	t.approvedInherited += o.approvedInherited
 	t.unapproved += o.unapproved
+	t.grantedInUse += o.grantedInUse
+	t.deniedInUse += o.deniedInUse
 	t.smallPoolFull += o.smallPoolFull
 	t.journalFull += o.journalFull
 }
@@ -267,6 +276,15 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	breaks.focus(w)
 	if w.remakesPool {
 		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool, w.smallPool, w.losesJournal = false, false, false, false, false, false, false
+	}
+	if w.remakesPool && breaks == (modelBreaks{}) {
+		w.usesAddresses = seed%3 > 0
+	}
+	if w.remakesPool && w.usesAddresses { // the pools show the routing domain of the cluster, or it is configured
+		w.secondDomain = []string{"", modelOtherDomain}[seed/2%2]
+		if seed%8 == 7 && w.breaks == (modelBreaks{}) {
+			w.clusterDomain = &w.secondDomain
+		}
 	}
 	if w.servesPartly {
 		w.bypassesAdmission, w.movesClaims, w.restoresEtcd, w.relists, w.losesJournal = false, false, false, false, false

@@ -48,7 +48,7 @@ func (s *State) removeUnconfirmedPools(now time.Time) {
 // is known from a read of the API server, a reconcile before the event has seen an older
 // pool or none.
 func (s *State) storePool(now time.Time, p Pool, ahead bool) {
-	known, changedDomain, same := s.pools[p.Key], true, false
+	known, changedDomain, same, freedInUse := s.pools[p.Key], true, false, false
 	var before Pool
 	if known != nil {
 		before = known.Pool
@@ -58,6 +58,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		known = &pool{}
 		s.pools[p.Key] = known
 		s.access.objectStored(p.Key.Resource)
+		freedInUse = s.countDefaultPools(p.Space, 1)
 	case p.ResourceVersion <= known.ResourceVersion:
 		if ahead || p.ResourceVersion < known.ResourceVersion {
 			return
@@ -72,6 +73,8 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		s.hidePool(known)
 		s.markBlockChanges(known.Space, known.Blocked, nil)
 		known.Blocked = nil
+		s.countDefaultPools(known.Space, -1)
+		freedInUse = s.countDefaultPools(p.Space, 1)
 	default:
 		changedDomain = false
 		same = known.Ordered == p.Ordered && slices.Equal(known.Window, p.Window) && slices.Equal(known.Blocked, p.Blocked)
@@ -105,7 +108,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	if changedDomain || before.Fault != p.Fault {
 		s.recheckUngranted(p.Key)
 	}
-	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) {
+	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) && !freedInUse {
 		s.admitDeferred(p.Key, Key{})
 	} else {
 		s.admitAllDeferred()
@@ -228,6 +231,7 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 		s.markOwners(k)
 		s.hidePool(p)
 		delete(s.pools, k)
+		s.countDefaultPools(p.Space, -1)
 		s.markBlockChanges(p.Space, p.Blocked, nil)
 		s.freeUnlistedMoved(p, true)
 		s.endCooldowns(k)

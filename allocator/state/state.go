@@ -156,8 +156,10 @@ func (s *State) space(name string) *space {
 	if domain == nil {
 		domain = &space{core: allocator.NewSpace(), contested: map[*holding]struct{}{}, avoided: allocator.NewSpace()}
 		s.spaces[name] = domain
-		for _, r := range allRanges(s.inUse.index) {
-			domain.avoided.Assign(r, inUseID)
+		for _, all := range everyAddress {
+			for _, r := range s.inUse.rangesIn(name, all) {
+				domain.avoided.Assign(r, inUseID)
+			}
 		}
 	}
 	return domain

@@ -33,6 +33,7 @@ type options struct {
 	namespace     string
 	apis          apis
 	serviceVIPs   bool
+	clusterDomain routingDomain
 	identity      string
 	advertise     string
 	webhookBind   string
@@ -83,6 +84,7 @@ func parseOptions(args []string, getenv func(string) string, output io.Writer) (
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal (default $POD_NAMESPACE)")
 	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; stored objects of an API that is not served keep their addresses")
 	flags.BoolVar(&o.serviceVIPs, "service-vips", false, "create a ProxyVIP for every Service of type LoadBalancer with the annotation novaedge.io/vip-mode; requires novaedge in --apis")
+	flags.Var(&o.clusterDomain, "cluster-routing-domain", "`name` of the routing domain of the cluster's own network, in which addresses of Nodes, Machines and Services are not allocated; an empty name is the default routing domain. Without the flag: the default routing domain if a pool is there, else every routing domain")
 	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal (default $POD_NAME, or the host name)")
 	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach the webhooks of this replica (default $POD_IP and the port of --webhook-bind-address)")
 	flags.StringVar(&o.webhookBind, "webhook-bind-address", ":9443", "`host:port` of the webhooks, HTTPS")
@@ -253,3 +255,23 @@ func (n *names) Set(text string) error {
 
 // String implements flag.Value.
 func (n names) String() string { return strings.Join(n, ",") }
+
+// routingDomain is a flag.Value: the name of a routing domain.
+type routingDomain struct{ name *string } // nil without the flag
+
+// Set implements flag.Value.
+func (d *routingDomain) Set(text string) error {
+	if faults := validation.IsValidLabelValue(text); len(faults) > 0 {
+		return fmt.Errorf("not a name of a routing domain, which is a label value: %s", faults[0])
+	}
+	d.name = &text
+	return nil
+}
+
+// String implements flag.Value.
+func (d routingDomain) String() string {
+	if d.name == nil {
+		return ""
+	}
+	return *d.name
+}

@@ -32,6 +32,25 @@ func TestOptions_FlagsEnvironmentAndDefaults(t *testing.T) {
 	}
 }
 
+// The flag with an empty name is not the flag that is absent.
+func TestOptions_ClusterRoutingDomain(t *testing.T) {
+	red, byDefault := "red", ""
+	for _, tc := range []struct {
+		args []string
+		env  string
+		want *string
+	}{{nil, "", nil}, {[]string{"--cluster-routing-domain="}, "", &byDefault}, {[]string{"--cluster-routing-domain="}, "red", &byDefault}, {[]string{"--cluster-routing-domain=red"}, "", &red}, {nil, "red", &red}} {
+		getenv := func(k string) string { return map[string]string{"BUTLER_IPAM_CLUSTER_ROUTING_DOMAIN": tc.env}[k] }
+		o, err := parseOptions(append([]string{"--namespace=ipam", "--advertise-address=10.1.2.3:9443"}, tc.args...), getenv, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.clusterDomain.name; (got == nil) != (tc.want == nil) || got != nil && *got != *tc.want {
+			t.Errorf("%v, environment %q: %v", tc.args, tc.env, o.clusterDomain)
+		}
+	}
+}
+
 func TestOptions_NameAllFaults(t *testing.T) {
 	whole := []string{"--namespace=ipam", "--advertise-address=10.1.2.3:9443"}
 	for name, tc := range map[string]struct {
@@ -47,6 +66,7 @@ func TestOptions_NameAllFaults(t *testing.T) {
 		"bad namespace":  {append(whole, "--namespace=BAD_ns"), nil, []string{`--namespace "BAD_ns" is not a valid name of a namespace`}},
 		"empty names":    {append(whole, "--mutating-webhook-configurations="), nil, []string{"a name is empty"}},
 		"bad variable":   {whole, map[string]string{"BUTLER_IPAM_GRANT_EXPIRY": "soon"}, []string{`BUTLER_IPAM_GRANT_EXPIRY="soon"`}},
+		"bad domain":     {append(whole, "--cluster-routing-domain=a b"), nil, []string{`invalid value "a b" for flag -cluster-routing-domain: not a name of a routing domain, which is a label value`}},
 		"unknown word":   {append(whole, "serve"), nil, []string{`"serve" is neither a flag nor the command console`}},
 		"unknown flag":   {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
 		"negative delay": {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},

@@ -83,6 +83,7 @@ func (p *parts) newLedger() (*ledger.Ledger, error) {
 		ClaimResources: claimKinds,
 		PoolResources:  poolKinds,
 		Unserved:       slices.Concat(allAPIs.without(p.o.apis).kinds()),
+		ClusterDomain:  p.o.clusterDomain.name,
 		GrantLife:      p.o.grantLife,
 		Timing:         journal.Timing{Expiry: takeOverAfter},
 		Metrics:        ledger.NewMetrics(metrics.Registry),

@@ -33,6 +33,7 @@ const (
 func (a *app) newUI() *cobra.Command {
 	var listen string
 	var open bool
+	var network clusterDomain
 	cmd := &cobra.Command{
 		Use: "ui", Short: "Serve web pages about pools and addresses on this machine", Args: cobra.NoArgs,
 		Long: `Serve web pages about pools, claims and addresses until interrupted, on a loopback address. The pages show what your own rights let you read, and write nothing.
@@ -41,14 +42,17 @@ The command prints the address to open. It contains a token that admits one brow
 the objects, so a page causes no list in the cluster.`,
 		Example: `  kubectl ipam ui
   kubectl ipam ui --listen localhost:0`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveUI(cmd.Context(), listen, open) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.serveUI(cmd.Context(), listen, open, network.given(cmd))
+		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` and port; port 0 chooses a free one")
 	cmd.Flags().BoolVar(&open, "open", false, "open the pages in the browser")
+	network.addFlag(a, cmd)
 	return cmd
 }
 
-func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
+func (a *app) serveUI(ctx context.Context, listen string, open bool, clusterDomain *string) error {
 	address, err := loopbackAddress(listen)
 	if err != nil {
 		return err
@@ -83,7 +87,7 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 		current, cause := feed.Outdated()
 		return console.View{Inventory: i, Warnings: warnings, Current: current, Cause: cause}, err
 	}
-	read := cluster.KeepInstallation(o, cluster.Checks{Grace: health.DefaultGrace, Version: version}, installationLife)
+	read := cluster.KeepInstallation(o, cluster.Checks{Grace: health.DefaultGrace, Version: version, ClusterDomain: clusterDomain}, installationLife)
 	pages := console.New(console.Options{
 		View: view, Events: showEvents, Tenant: showTenant, Now: a.now, Version: version,
 		Health: func(ctx context.Context) (func(*inventory.Inventory) health.Report, error) {

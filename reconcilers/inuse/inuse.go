@@ -1,8 +1,12 @@
 // Package inuse watches the addresses that Nodes, Machines and Services of the cluster
-// use: the ledger does not allocate them, and the status of each NetworkPool lists them.
+// use: the ledger does not allocate them in the routing domain of the cluster's network,
+// and the status of each NetworkPool there lists them.
 //
 //	Node, Machine, Service ──▶ watcher ──▶ ledger: not allocated (state/inuse.go)
 //	                              └──────▶ statusReconciler ──▶ status.infrastructureAllocations of each NetworkPool, for people and tools
+//
+// The ledger alone decides which routing domain that is, or whether it may be each
+// (Ledger.AvoidsInUse). A NetworkPool of another routing domain lists no addresses.
 //
 // The ledger of every replica has the addresses. The status keeps those of a NetworkPool
 // for a new leader whose informers have not synced.
@@ -39,8 +43,8 @@ const (
 	// collectDelay is the time for which changes are collected before the status of the
 	// pools is computed.
 	collectDelay = 500 * time.Millisecond
-	// termInterval is the pause between two checks whether this replica leads.
-	termInterval = 200 * time.Millisecond
+	// ledgerInterval is the pause between two checks of what followLedger follows.
+	ledgerInterval = 200 * time.Millisecond
 	// syncLimit bounds the wait for the first list of Nodes and Services, which this
 	// replica may have no right to read.
 	syncLimit = 5 * time.Second
@@ -87,7 +91,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) (*Watcher, er
 	if err := flow.Add(mgr, "infrastructure", w.queue, workers, reconciler); err != nil {
 		return nil, err
 	}
-	return w, mgr.Add(flow.OnEveryReplica(w.followTerms))
+	return w, mgr.Add(flow.OnEveryReplica(w.followLedger))
 }
 
 // follow passes the addresses of the objects of an informer to the ledger.
@@ -191,16 +195,21 @@ func changesUsage(before, after *v1alpha1.NetworkPool) bool {
 		after.Status.AllocatedIPs < before.Status.AllocatedIPs
 }
 
-// followTerms queues every pool when a term of this replica begins.
-func (w *Watcher) followTerms(ctx context.Context) error {
-	tick := time.NewTicker(termInterval)
+// followLedger queues every pool when a term of this replica begins, and when the routing
+// domain of the cluster's network changes.
+func (w *Watcher) followLedger(ctx context.Context) error {
+	type basis struct {
+		leads, known bool
+		domain       string
+	}
+	tick := time.NewTicker(ledgerInterval)
 	defer tick.Stop()
-	for leading := false; ; {
-		leads := w.Ledger.MayGrant()
-		if leads && !leading {
+	for last := (basis{}); ; {
+		now := basis{leads: w.Ledger.MayGrant()}
+		if now.domain, now.known = w.Ledger.ClusterDomain(); now != last {
 			w.addPools(ctx)
 		}
-		leading = leads
+		last = now
 		select {
 		case <-ctx.Done():
 			return nil

@@ -19,7 +19,8 @@ import (
 
 var networkPoolKind = v1alpha1.GroupVersion.WithKind("NetworkPool")
 
-// statusReconciler writes to each NetworkPool which of its addresses the platform uses.
+// statusReconciler writes to each NetworkPool which of its addresses the platform uses:
+// none outside the routing domain of the cluster's network.
 // The addresses in the status are blocked too (butler.ConvertPool).
 type statusReconciler struct {
 	*Watcher
@@ -39,6 +40,9 @@ func (r *statusReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	sources, err := r.Platform.ListAddressSources(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if !r.Ledger.AvoidsInUse(p.Spec.RoutingDomain) {
+		sources = nil
 	}
 	declared := p.DeepCopy()
 	declared.Status = v1alpha1.NetworkPoolStatus{} // the result must not depend on an earlier result

@@ -119,7 +119,7 @@ func (r *orphanReconciler) reasonNotToCollect(ctx context.Context, a *v1alpha1.I
 		if err != nil {
 			return "", err
 		}
-		if reason := plan.ReasonNotToCollect(a, addresses); reason != "" {
+		if reason := plan.ReasonNotToCollect(a, r.countedIn(addresses)); reason != "" {
 			return reason, nil
 		}
 	}

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
+	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 	"butlerlabs.dev/ipam/reconcilers/tenants/report"
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
@@ -114,11 +116,17 @@ func (d *deps) reasonNotToRelease(ctx context.Context, c *v1alpha1.TenantCluster
 				remaining++
 			}
 		}
-		if reason := plan.ReasonNotToRelease(blocks, remaining, addresses); reason != "" {
+		if reason := plan.ReasonNotToRelease(blocks, remaining, d.countedIn(addresses)); reason != "" {
 			return reason, nil
 		}
 	}
 	return "", nil
+}
+
+// countedIn returns a function that returns the addresses of Nodes and Machines which
+// count in a routing domain.
+func (d *deps) countedIn(m platform.MachineAddresses) func(domain string) []netip.Addr {
+	return func(domain string) []netip.Addr { return m.In(d.Ledger.AvoidsInUse(domain)) }
 }
 
 // lastReasons has the last recorded reason of each object. Safe for concurrent use; the

@@ -107,6 +107,28 @@ func TestChart_ServiceVIPs(t *testing.T) {
 	}
 }
 
+// The empty name is the default routing domain, and null is no flag.
+func TestChart_ClusterRoutingDomain(t *testing.T) {
+	for args, want := range map[string]string{"": "", "clusterRoutingDomain=": "--cluster-routing-domain=", "clusterRoutingDomain=red": "--cluster-routing-domain=red", "clusterRoutingDomain=null": ""} {
+		text, err := template(t, "butler-ipam", "ipam", "", "--set="+args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for line := range strings.Lines(text) {
+			if flag, found := strings.CutPrefix(strings.TrimSpace(line), "- --cluster"); found {
+				got = "--cluster" + flag
+			}
+		}
+		if got != want {
+			t.Errorf("with %q the manager has the flag %q, want %q", args, got, want)
+		}
+	}
+	if _, err := template(t, "butler-ipam", "ipam", "", "--set=clusterRoutingDomain=-red"); err == nil {
+		t.Error("a name that is no label value is accepted")
+	}
+}
+
 // whole puts the webhooks of all APIs, which the chart gives configurations of their own,
 // into the first one of each kind.
 func whole(objects map[string]map[string]any) map[string]map[string]any {

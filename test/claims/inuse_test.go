@@ -14,15 +14,24 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Addresses of Services are not allocated to claims of any kind: neither those in the
-// status nor external addresses, in any routing domain.
+// Addresses of Services are not allocated to claims of any kind in the routing domain of
+// the cluster's network: neither those in the status nor external addresses. In another
+// routing domain the same addresses are not in use.
 func TestInUse_AddressesOfServices(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"10.233.0.2"},
+		Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
 	}}
+	at := func(kind, last int) string { return fmt.Sprintf("10.233.%d.%d", kind, last) } // the pools share the default routing domain
+	var inUse []string
+	for n := range suite.Kinds {
+		service.Spec.ExternalIPs = append(service.Spec.ExternalIPs, at(n, 2))
+		inUse = append(inUse, at(n, 1), at(n, 2))
+	}
 	suite.CreateForTest(t, admin, service)
-	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.233.0.1"}}
+	for n := range suite.Kinds {
+		service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: at(n, 1)})
+	}
 	if err := admin.Status().Update(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
@@ -34,39 +43,54 @@ func TestInUse_AddressesOfServices(t *testing.T) {
 			for _, e := range p.Status.InfrastructureAllocations {
 				got = append(got, e.IP)
 			}
-			if fmt.Sprint(got) != fmt.Sprint(want) {
+			if p.Status.ObservedGeneration == 0 || fmt.Sprint(got) != fmt.Sprint(want) {
 				return fmt.Sprintf("the status lists %v, want %v", got, want)
 			}
 			return ""
 		})
 	}
-	suite.Create(t, admin, suite.Kinds[0].Pool(ns, "10.233.0.0", "10.233.0.7"))
-	awaitUses(ns, "10.233.0.1", "10.233.0.2") // the ledger has the addresses by now
+	all := inDefaultDomain(suite.Kinds[0].Pool(ns, at(0, 0), at(len(suite.Kinds), 255)))
+	suite.Create(t, admin, all)
+	awaitUses(ns, inUse...) // the ledger has the addresses by now
 	waiting := map[string]client.Object{}
-	for _, k := range suite.Kinds {
+	for n, k := range suite.Kinds {
 		ns := suite.CreateNamespace(t, admin)
-		pool := k.Pool(ns, "10.233.0.0", "10.233.0.4")
-		suite.Create(t, admin, pool)
-		k.Gets(t, admin, k.Claim(ns, "a", ""), "10.233.0.0") // at once, before a status of the pool lists the addresses
-		k.Gets(t, admin, k.Claim(ns, "b", ""), "10.233.0.3")
-		k.Gets(t, admin, k.Claim(ns, "c", ""), "10.233.0.4")
+		suite.Create(t, admin, inDefaultDomain(k.Pool(ns, at(n, 0), at(n, 4))))
+		k.Gets(t, admin, k.Claim(ns, "a", ""), at(n, 0)) // at once, before a status of the pool lists the addresses
+		k.Gets(t, admin, k.Claim(ns, "b", ""), at(n, 3))
+		k.Gets(t, admin, k.Claim(ns, "c", ""), at(n, 4))
 		last := k.Claim(ns, "d", "")
 		if err := admin.Create(t.Context(), last); (err != nil) != k.Denied || k.Address(last) != "" {
 			t.Errorf("%s beyond the last free address: address %q, error %v", k.Name, k.Address(last), err)
 		}
 		waiting[k.Name] = last
-		err := admin.Create(t.Context(), k.Claim(ns, "exact", "10.233.0.2"), client.DryRunAll)
+		err := admin.Create(t.Context(), k.Claim(ns, "exact", at(n, 2)), client.DryRunAll)
 		if k.Denied && (err == nil || !strings.Contains(err.Error(), "in use by services of the cluster") && !strings.Contains(err.Error(), "is used by the platform")) {
 			t.Errorf("%s with an exact request: %v", k.Name, err)
+		}
+		elsewhere := suite.CreateNamespace(t, admin)
+		suite.Create(t, admin, k.Pool(elsewhere, at(n, 0), at(n, 4)))
+		k.Gets(t, admin, k.Claim(elsewhere, "exact", at(n, 2)), at(n, 2))
+		if n == 0 {
+			awaitUses(elsewhere)
 		}
 	}
 	suite.Delete(t, admin, service)
 	awaitUses(ns)
-	for _, k := range suite.Kinds {
+	for n, k := range suite.Kinds {
 		if !k.Denied {
-			k.Binds(t, admin, waiting[k.Name], "10.233.0.1")
+			k.Binds(t, admin, waiting[k.Name], at(n, 1))
 		}
 	}
+}
+
+// inDefaultDomain moves a pool that is not stored into the default routing domain.
+func inDefaultDomain(pool client.Object) client.Object {
+	if p, is := pool.(*v1alpha1.NetworkPool); is {
+		p.Spec.RoutingDomain = ""
+	}
+	pool.SetLabels(nil)
+	return pool
 }
 
 // The address of a ProxyVIP that the manager made for a Service has one user, although

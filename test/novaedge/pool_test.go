@@ -113,6 +113,7 @@ func TestPool_WarnsOfAddressesOfTheCluster(t *testing.T) {
 	}
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "uses-25"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.25.128.0/24"}}}
 	suite.CreateForTest(t, admin, services)
+	suite.CreateForTest(t, admin, pool("uses-default", "10.26.0.0/28")) // so the default routing domain is that of the cluster
 	const says = "offers addresses that this cluster uses itself, exclude them: "
 	for _, tc := range []struct{ offers, domain, want string }{
 		{"10.24.0.0/28", "", "10.24.0.5 of Node uses-24"},

@@ -33,7 +33,10 @@ type Checks struct {
 	Grace   time.Duration // after which a waiting claim, a deletion or a rollout is a finding
 	Version string        // of the program, compared with the version of the manager
 	Create  bool          // try a create by a dry run, which reserves nothing
-	again   bool          // only what a second read may show differently
+	// ClusterDomain is the routing domain of the cluster's network; nil if it is not
+	// given: the default one, or the only one.
+	ClusterDomain *string
+	again         bool // only what a second read may show differently
 }
 
 func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
@@ -376,7 +379,7 @@ func (n *Installation) readUses(ctx context.Context) {
 		owned = slices.DeleteFunc(slices.Clone(uses), func(u health.Use) bool { return u.Service != "" })
 	}
 	n.add(func(i *inventory.Inventory) health.Report {
-		return healthOf(slices.Concat(health.CheckUses(i, uses), health.CheckOwnedUses(i, owned, handed), health.CheckNetworks(i, networks)), "")
+		return healthOf(slices.Concat(health.CheckUses(i, n.checks.ClusterDomain, uses), health.CheckOwnedUses(i, n.checks.ClusterDomain, owned, handed), health.CheckNetworks(i, n.checks.ClusterDomain, networks)), "")
 	})
 }
 
@@ -417,7 +420,9 @@ func (n *Installation) readNetworks(ctx context.Context) {
 			}
 		}
 	}, "apis", "networking.k8s.io", "v1", "servicecidrs")
-	n.add(func(i *inventory.Inventory) health.Report { return healthOf(health.CheckNetworks(i, networks), "") })
+	n.add(func(i *inventory.Inventory) health.Report {
+		return healthOf(health.CheckNetworks(i, n.checks.ClusterDomain, networks), "")
+	})
 }
 
 func (n *Installation) readMovedRecords(ctx context.Context) {

@@ -35,7 +35,7 @@ func TestKept_AddressInUse(t *testing.T) {
 		for range 2 { // each check of the installation has the same result
 			h := health.Report{}
 			if tc.uid != "" {
-				h.Findings = health.CheckUses(i, []health.Use{{Address: address, By: "Service ns/web", UID: tc.uid, Service: "ns/web"}})
+				h.Findings = health.CheckUses(i, nil, []health.Use{{Address: address, By: "Service ns/web", UID: tc.uid, Service: "ns/web"}})
 			}
 			k.confirm(&h, i)
 			var notChecked []string

@@ -162,17 +162,17 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	})),
 	ClusterNetwork: func(i *inventory.Inventory) []Finding {
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
-		if found := CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.192/26")}, {"the Services", rangeOf("10.1.0.0/16")}}); len(found) > 0 {
+		if found := CheckNetworks(i, nil, []Network{{"the Services", rangeOf("10.0.0.192/26")}, {"the Services", rangeOf("10.1.0.0/16")}}); len(found) > 0 {
 			return nil // the first network is reserved, the second is outside of the pool
 		}
-		return CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.64/26")}})
+		return CheckNetworks(i, nil, []Network{{"the Services", rangeOf("10.0.0.64/26")}})
 	},
 	UsedAddress: func(i *inventory.Inventory) []Finding {
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "red", "red", "red" }))
 		i.Add(allocation("a", "10.0.0.0", "10.0.0.1", ready))
 		i.Add(allocation("b", "10.0.0.7", "10.0.0.7", ready, func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "red" }))
-		found := CheckUses(i, []Use{
+		found := CheckUses(i, nil, []Use{
 			{Address: rangeOf("10.0.0.1"), By: "Node owner"}, {Address: rangeOf("10.0.0.200"), By: "Node reserved"}, {Address: rangeOf("10.0.0.5"), By: "Node worker"},
 			{Address: rangeOf("10.0.0.7"), By: "Node in another domain"}, {Address: rangeOf("192.0.2.1"), By: "Node elsewhere"},
 			{Address: rangeOf("10.0.0.6"), By: "Node that the manager watches", Avoided: true},
@@ -431,7 +431,7 @@ func BenchmarkCheck(b *testing.B) {
 		uses = append(uses, Use{Address: rangeOf(fmt.Sprintf("10.0.%d.%d", n/128, 2*(n%128)+1)), By: "Node"})
 	}
 	for b.Loop() {
-		if found := len(Check(i, grace).Findings) + len(CheckUses(i, uses)); found < len(uses) {
+		if found := len(Check(i, grace).Findings) + len(CheckUses(i, nil, uses)); found < len(uses) {
 			b.Fatalf("%d findings of %d used addresses", found, len(uses))
 		}
 	}
@@ -476,7 +476,7 @@ func TestCheckOwnedUses(t *testing.T) {
 		if tc.service != "" {
 			by = "Service " + tc.service
 		}
-		found := CheckOwnedUses(i, []Use{{Address: rangeOf(tc.address), By: by, Service: tc.service}}, handed)
+		found := CheckOwnedUses(i, nil, []Use{{Address: rangeOf(tc.address), By: by, Service: tc.service}}, handed)
 		if got := len(found) == 1 && found[0].Defect == UsedAddress && strings.HasPrefix(found[0].Message, by+" uses "+tc.address+", which "); len(found) > 1 || got != tc.reported {
 			t.Errorf("%s of %s: %+v, want a finding: %t", tc.address, by, found, tc.reported)
 		}
@@ -501,7 +501,7 @@ func TestCheckUses_RoutingDomain(t *testing.T) {
 				p.Name, p.UID, p.Spec.RoutingDomain = "pool-"+domain, types.UID("pool-"+domain), domain
 			}))
 		}
-		found := slices.Concat(CheckUses(i, []Use{{Address: rangeOf("10.0.0.9"), By: "Node n"}}), CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.0/28")}}))
+		found := slices.Concat(CheckUses(i, nil, []Use{{Address: rangeOf("10.0.0.9"), By: "Node n"}}), CheckNetworks(i, nil, []Network{{"the Services", rangeOf("10.0.0.0/28")}}))
 		var objects []string
 		for _, f := range found {
 			objects = append(objects, f.Objects[0].Name)
@@ -517,8 +517,33 @@ func TestCheckUses_RoutingDomain(t *testing.T) {
 	i := inventory.New(now, nil)
 	i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Name = "default" }))
 	i.Add(changedPool("10.9.0.0/24", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "red", "red", "red" }))
-	if found := CheckUses(i, []Use{{Address: rangeOf("10.9.0.9"), By: "Node n"}}); len(found) > 0 {
+	if found := CheckUses(i, nil, []Use{{Address: rangeOf("10.9.0.9"), By: "Node n"}}); len(found) > 0 {
 		t.Errorf("the pool of another routing domain: %+v", found)
+	}
+}
+
+// The given routing domain is that of the cluster, whatever pools exist.
+func TestCheckUses_GivenRoutingDomain(t *testing.T) {
+	i := inventory.New(now, nil)
+	for _, domain := range []string{"", "blue", "red"} {
+		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) {
+			p.Name, p.UID, p.Spec.RoutingDomain = "pool-"+domain, types.UID("pool-"+domain), domain
+		}))
+	}
+	for _, domain := range []string{"", "red", "green"} {
+		uses := []Use{{Address: rangeOf("10.0.0.9"), By: "Node n"}}
+		found := slices.Concat(CheckUses(i, &domain, uses), CheckOwnedUses(i, &domain, uses, nil), CheckNetworks(i, &domain, []Network{{"the Services", rangeOf("10.0.0.0/28")}}))
+		var objects []string
+		for _, f := range found {
+			objects = append(objects, f.Objects[0].Name)
+		}
+		want := []string{"pool-" + domain, "pool-" + domain}
+		if domain == "green" {
+			want = nil // no pool is there
+		}
+		if !slices.Equal(objects, want) {
+			t.Errorf("%q: findings about %q, want %q", domain, objects, want)
+		}
 	}
 }
 
@@ -530,7 +555,7 @@ func TestSeen_Confirm(t *testing.T) {
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.UID = "pool-" + uid }))
 		i.Add(allocation("a", "", "", func(a *butlerv1.IPAllocation) { a.UID = "a-" + uid }))
 		use := Use{Address: rangeOf("10.0.0.5"), By: "Service ns/web", UID: user, Service: "ns/web"}
-		return i, append(Check(i, grace).Findings, CheckUses(i, []Use{use})...)
+		return i, append(Check(i, grace).Findings, CheckUses(i, nil, []Use{use})...)
 	}
 	before, first := read("1", "1")
 	if len(first) != 2 {

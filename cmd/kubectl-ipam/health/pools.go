@@ -187,12 +187,18 @@ type Use struct {
 	Avoided bool            // the manager does not allocate the address, as it watches this use
 }
 
-// clusterDomain returns the routing domain of the network of the cluster: the default
-// routing domain, or the only one. Of several routing domains with names, none is known
-// to be that of the cluster.
-func clusterDomain(i *inventory.Inventory) (domain string, known bool) {
+// clusterDomain returns the routing domain of the network of the cluster: the configured
+// one; without one the default routing domain, or the only one. Of several routing
+// domains with names, none is known to be that of the cluster. The manager then avoids
+// addresses in use in each of them, as it must not allocate such an address; a finding
+// about each would be wrong about most. known is false too if no pool is in the
+// configured one: then nothing is to be compared.
+func clusterDomain(i *inventory.Inventory, configured *string) (domain string, known bool) {
 	domains := i.Domains() // the default routing domain is the first
-	if len(domains) == 0 || len(domains) > 1 && domains[0] != "" {
+	switch {
+	case configured != nil:
+		return *configured, slices.Contains(domains, *configured)
+	case len(domains) == 0 || len(domains) > 1 && domains[0] != "":
 		return "", false
 	}
 	return domains[0], true
@@ -217,11 +223,11 @@ func segmentOf(segments []state.Segment, use Use) state.Segment {
 	return segments[sort.Search(len(segments), func(n int) bool { return !segments[n].Range.Last.Less(use.Address.First) })]
 }
 
-// CheckUses lists the used addresses that a pool in the routing domain of the cluster may
-// allocate to a claim. An address that a claim of any routing domain owns is not
+// CheckUses lists the used addresses that a pool in the routing domain of the cluster
+// (clusterDomain) may allocate to a claim. An address that a claim of any routing domain owns is not
 // reported: the claim may be that of the user.
-func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
-	domain, known := clusterDomain(i)
+func CheckUses(i *inventory.Inventory, configured *string, uses []Use) (list []Finding) {
+	domain, known := clusterDomain(i, configured)
 	pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
 	segments := usedIn(i, uses)
 	isOwned := func(use Use) bool {
@@ -263,8 +269,8 @@ func (u Use) newFinding(k inventory.Key, remedy, format string) Finding {
 //	a Service uses the address     and the claim owns all addresses of an IPAddressPool that has the address
 //
 // An address that a claim of the user owns in any routing domain is not reported.
-func CheckOwnedUses(i *inventory.Inventory, uses []Use, handed [][]allocator.Range) (list []Finding) {
-	domain, known := clusterDomain(i)
+func CheckOwnedUses(i *inventory.Inventory, configured *string, uses []Use, handed [][]allocator.Range) (list []Finding) {
+	domain, known := clusterDomain(i, configured)
 	segments := usedIn(i, uses)
 	for _, use := range uses {
 		var other *inventory.Claim // in the routing domain of the cluster
@@ -310,8 +316,8 @@ type Network struct {
 
 // CheckNetworks lists the pools in the routing domain of the cluster that offer addresses
 // of a network of the cluster. Reserved addresses do not count as offered.
-func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) {
-	domain, known := clusterDomain(i)
+func CheckNetworks(i *inventory.Inventory, configured *string, networks []Network) (list []Finding) {
+	domain, known := clusterDomain(i, configured)
 	for _, p := range i.Pools() {
 		if p.Domain != domain || !known {
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -22,6 +23,7 @@ type Block struct {
 	Kind          v1alpha1.IPAllocationType
 	Growth        bool            // growth block, else initial block
 	Range         allocator.Range // invalid until allocated
+	Domain        string          // routing domain of the range
 	Count         int32           // requested addresses, while Range is invalid; 0 for the pool's default
 	Ready         bool            // the range may be used
 	Failed        bool            // the request cannot be satisfied
@@ -77,6 +79,7 @@ func blockOf(a *v1alpha1.IPAllocation) Block {
 	if r, _, err := butler.FindRange(a); err == nil {
 		b.Range = r
 	}
+	b.Domain, _ = object.RoutingDomain(a)
 	if since, err := time.Parse(time.RFC3339, a.Annotations[v1alpha1.AnnotationIdleSince]); err == nil {
 		b.IdleSince = since
 	}

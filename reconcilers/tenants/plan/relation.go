@@ -103,8 +103,8 @@ func hasField(document []byte, path ...string) bool {
 // ReasonNotToRelease returns why the blocks of a deleted tenant must not be released yet;
 // "" if the release may begin. machines is the number of the tenant's remaining Machines:
 // each Machine may announce a load balancer address, so one Machine delays every block.
-// machineAddresses are the addresses of all Nodes and Machines.
-func ReasonNotToRelease(blocks []Block, machines int, machineAddresses []netip.Addr) string {
+// machineAddresses returns the addresses of Nodes and Machines in a routing domain.
+func ReasonNotToRelease(blocks []Block, machines int, machineAddresses func(domain string) []netip.Addr) string {
 	if machines > 0 {
 		return fmt.Sprintf("%s of the tenant %s left", allocator.Counted(machines, "machine"), allocator.Agree(machines, "is", "are"))
 	}
@@ -118,14 +118,14 @@ func ReasonNotToRelease(blocks []Block, machines int, machineAddresses []netip.A
 
 // ReasonNotToCollect returns why an abandoned allocation must not be deleted yet; "" if
 // the delete may begin.
-func ReasonNotToCollect(a *v1alpha1.IPAllocation, machineAddresses []netip.Addr) string {
+func ReasonNotToCollect(a *v1alpha1.IPAllocation, machineAddresses func(domain string) []netip.Addr) string {
 	return blockOf(a).reasonInUse(machineAddresses)
 }
 
-// reasonInUse names the lowest address of the block that a machine has. The argument has
+// reasonInUse names the lowest address of the block that a machine has. The addresses have
 // no order, and the message must not change without a reason.
-func (b Block) reasonInUse(machineAddresses []netip.Addr) string {
-	inUse := slices.DeleteFunc(slices.Clone(machineAddresses), func(a netip.Addr) bool { return !b.Range.Contains(a) })
+func (b Block) reasonInUse(machineAddresses func(domain string) []netip.Addr) string {
+	inUse := slices.DeleteFunc(slices.Clone(machineAddresses(b.Domain)), func(a netip.Addr) bool { return !b.Range.Contains(a) })
 	if len(inUse) == 0 {
 		return ""
 	}

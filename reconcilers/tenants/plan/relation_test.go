@@ -63,6 +63,7 @@ func TestReasonNotToRelease(t *testing.T) {
 	inUse := func(address string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(address)} }
 	cases := map[string]struct {
 		machines  int
+		domain    string // of the addresses
 		addresses []netip.Addr
 		want      string
 	}{
@@ -70,10 +71,38 @@ func TestReasonNotToRelease(t *testing.T) {
 		"machines":                  {machines: 2, want: "2 machines of the tenant are left"},
 		"address of a block in use": {addresses: inUse("10.40.0.11"), want: "10.40.0.11 of IPAllocation team-x-mycluster-lb is still in use by a node"},
 		"another address in use":    {addresses: inUse("10.40.0.12")},
+		"another routing domain":    {domain: "red", addresses: inUse("10.40.0.11")},
+	}
+	in := func(domain string, addresses []netip.Addr) func(string) []netip.Addr {
+		return func(of string) []netip.Addr {
+			if of != domain {
+				return nil
+			}
+			return addresses
+		}
 	}
 	for name, tc := range cases {
-		if got := plan.ReasonNotToRelease(blocks, tc.machines, tc.addresses); got != tc.want {
+		if got := plan.ReasonNotToRelease(blocks, tc.machines, in(tc.domain, tc.addresses)); got != tc.want {
 			t.Errorf("%s: want %q, got %q", name, tc.want, got)
+		}
+	}
+}
+
+// An allocation owns its addresses in the routing domain that it records, whatever its
+// label.
+func TestReasonNotToCollect_RoutingDomain(t *testing.T) {
+	a := allocation(t, "lb", "initial", "10.40.0.8/30")
+	a.Labels[v1alpha1.LabelRoutingDomain] = "blue"
+	a.Annotations = map[string]string{v1alpha1.AnnotationGrantedDomain: "red"}
+	for domain, want := range map[string]string{"": "", "blue": "", "red": "10.40.0.9 of IPAllocation lb is still in use by a node"} {
+		got := plan.ReasonNotToCollect(&a, func(of string) []netip.Addr {
+			if of != domain {
+				return nil
+			}
+			return []netip.Addr{netip.MustParseAddr("10.40.0.9")}
+		})
+		if got != want {
+			t.Errorf("addresses in use in domain %q: %q, want %q", domain, got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,21 +31,34 @@ func (c *Cluster) ListMachines(ctx context.Context, from client.Reader) ([]unstr
 	return all.Items, err
 }
 
+// MachineAddresses are the addresses of all Nodes and Machines.
+type MachineAddresses struct{ nodes, machines []netip.Addr }
+
+// In returns the addresses that count in a routing domain. The Nodes are in that of the
+// cluster's network (ofCluster), as are the Machines with an address of a Node. The other
+// Machines belong to tenants, whose networks may be in each routing domain.
+func (m MachineAddresses) In(ofCluster bool) []netip.Addr {
+	if ofCluster {
+		return slices.Concat(m.nodes, m.machines)
+	}
+	return slices.DeleteFunc(slices.Clone(m.machines), func(a netip.Addr) bool { return slices.Contains(m.nodes, a) })
+}
+
 // ListMachineAddresses returns the Machines, and the addresses of all Nodes and Machines.
-func (c *Cluster) ListMachineAddresses(ctx context.Context, from client.Reader) (machines []unstructured.Unstructured, addresses []netip.Addr, err error) {
+func (c *Cluster) ListMachineAddresses(ctx context.Context, from client.Reader) (machines []unstructured.Unstructured, addresses MachineAddresses, err error) {
 	machines, err = c.ListMachines(ctx, from)
 	if err != nil {
-		return nil, nil, err
+		return nil, MachineAddresses{}, err
 	}
 	for i := range machines {
-		addresses = append(addresses, OfMachine(&machines[i]).Addresses...)
+		addresses.machines = append(addresses.machines, OfMachine(&machines[i]).Addresses...)
 	}
 	nodes := &corev1.NodeList{}
 	if err := from.List(ctx, nodes); err != nil {
-		return nil, nil, err
+		return nil, MachineAddresses{}, err
 	}
 	for i := range nodes.Items {
-		addresses = append(addresses, OfNode(&nodes.Items[i]).Addresses...)
+		addresses.nodes = append(addresses.nodes, OfNode(&nodes.Items[i]).Addresses...)
 	}
 	return machines, addresses, nil
 }
