@@ -14,13 +14,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/cluster"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/importer"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
@@ -81,13 +81,12 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *importer.Pla
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	change := operation{Op: "add"}
-	switch pool := plan.Updated.(type) {
-	case *butlerv1.NetworkPool:
-		change.Path, change.Value = "/spec/reserved", pool.Spec.Reserved
-	case *metal3v1.IPPool:
-		change.Path, change.Value = "/spec/preAllocations", pool.Spec.PreAllocations
+	field := plan.Pool.Kind.Reservations.Field
+	list, _, err := unstructured.NestedFieldNoCopy(manifestOf(plan.Updated), "spec", field)
+	if err != nil {
+		return err
 	}
+	change := operation{Op: "add", Path: "/spec/" + field, Value: list}
 	generation := plan.Pool.Object.GetGeneration()
 	patch, err := json.Marshal([]operation{{"test", "/metadata/generation", generation}, change})
 	if err != nil {
@@ -187,7 +186,7 @@ func writeManifests(directory string, plan *importer.Plan) error {
 	var pools []map[string]any
 	if plan.Updated != nil {
 		pool := manifestOf(plan.Updated)
-		pool["apiVersion"], pool["kind"] = cluster.ResourceOf(plan.Pool.Key.Resource).GroupVersion().String(), inventory.KindOf(plan.Pool.Key)
+		pool["apiVersion"], pool["kind"] = plan.Pool.Kind.GroupVersionKind().GroupVersion().String(), plan.Pool.Kind.Name
 		pools = append(pools, pool)
 	}
 	for name, manifests := range map[string][]map[string]any{"1-pool.yaml": pools, "2-claims.yaml": claims} {

@@ -13,11 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
-	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
 )
@@ -44,19 +40,13 @@ func formatsOf(cmd *cobra.Command) []string {
 	return formats
 }
 
-// objectResources lists the resources of the objects in lists.
-var objectResources = []string{
-	butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool, butler.ResourceIPAllocation, metal3.ResourceIPClaim, clusterapi.ResourceIPAddressClaim,
-	novaedge.ResourceProxyVIP,
-}
-
 // kubectlName returns the line of an object with -o name: arguments of kubectl get, with
 // the namespace, because names are not unique across namespaces.
 func kubectlName(o report.Object) string {
 	text := strings.ToLower(o.Kind)
-	for _, resource := range objectResources {
-		if _, group, _ := strings.Cut(resource, "."); inventory.KindOf(inventory.Key{Resource: resource}) == o.Kind {
-			text += "." + group
+	for _, k := range append(kinds.Pools(), kinds.Claims()...) {
+		if k.Name == o.Kind {
+			text += "." + k.GroupVersionKind().Group
 		}
 	}
 	if text += "/" + o.Name; o.Namespace != "" {

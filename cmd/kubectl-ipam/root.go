@@ -16,9 +16,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/safetext"
@@ -258,7 +256,7 @@ func (a *app) noPool(i *inventory.Inventory, argument string) error {
 }
 
 func isPoolKind(name string) bool {
-	return slices.ContainsFunc([]string{butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool}, func(resource string) bool {
-		return inventory.IsKind(inventory.Key{Resource: resource}, name)
+	return slices.ContainsFunc(kinds.Pools(), func(k *kinds.Kind) bool {
+		return inventory.IsKind(inventory.Key{Resource: k.Resource}, name)
 	})
 }

@@ -40,6 +40,12 @@ func CheckPoolWait(p *v1alpha1.IPPool, clusters clusterpause.Clusters) error {
 	return clusterpause.Check(p, "IPPool", ptr.Deref(p.Spec.ClusterName, ""), clusters)
 }
 
+// CheckClaimWait returns a *clusterpause.WaitError while a claim must not be reconciled.
+// The Cluster that pauses a claim is that of its pool.
+func CheckClaimWait(c *v1alpha1.IPClaim, clusters clusterpause.Clusters) error {
+	return clusterpause.Check(c, "IPClaim", "", clusters)
+}
+
 // ConvertClaim converts a stored claim for the ledger.
 func ConvertClaim(c *v1alpha1.IPClaim) ledger.Claim {
 	a, _ := annotated.ParseAddressAnnotation(c)

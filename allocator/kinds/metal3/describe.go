@@ -1,6 +1,8 @@
 package metal3
 
 import (
+	"fmt"
+
 	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
@@ -16,6 +18,18 @@ func DescribeClaim(c *v1alpha1.IPClaim) object.Description {
 	}
 	if cluster := c.Labels[clusterpause.LabelClusterName]; cluster != "" {
 		d.Tenant = c.Namespace + "/" + cluster
+	}
+	return d
+}
+
+// DescribePool describes an IPPool for people.
+func DescribePool(p *v1alpha1.IPPool) object.PoolDescription {
+	d := object.PoolDescription{Finalizer: v1alpha1.FinalizerIPPool, Free: p.Status.AvailableIPCount}
+	if IsIndexFull(p) {
+		d.FullLists = []object.FullList{{
+			Text:   fmt.Sprintf("lists %d claims in status.indexes, which has no room for more", len(p.Status.Indexes)),
+			Remedy: "use several pools, or shorter names: further claims own their addresses without being listed",
+		}}
 	}
 	return d
 }

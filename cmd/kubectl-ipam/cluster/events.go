@@ -16,7 +16,7 @@ import (
 )
 
 // resourceEvent is the resource of events. An Inventory contains no events.
-var resourceEvent = newResource[corev1.Event]("events", "v1", false, false)
+var resourceEvent = newResource[corev1.Event]("events", "v1")
 
 // indexUID is the index of events by the UID of the involved object.
 const indexUID = "uid"

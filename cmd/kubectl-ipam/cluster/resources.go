@@ -12,15 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
@@ -75,39 +68,43 @@ func Configure(config *rest.Config, agent string) *rest.Config {
 	return config
 }
 
-// resource is a resource of the API, with a function to decode its objects.
+// resource is a resource of the API.
 type resource struct {
 	schema.GroupVersionResource
 	name          string // plural and group
 	clusterScoped bool
 	pools         bool
-	decode        func(item json.RawMessage) (metav1.Object, error)
+	newObject     func() metav1.Object // empty
 }
 
 // resources lists the resources of an Inventory, pools first.
-var resources = []resource{
-	newResource[butlerv1.NetworkPool](butler.ResourceNetworkPool, "v1alpha1", false, true),
-	newResource[metal3v1.IPPool](metal3.ResourceIPPool, "v1alpha1", false, true),
-	newResource[novaedgev1.ProxyIPPool](novaedge.ResourceProxyIPPool, "v1alpha1", true, true),
-	newResource[butlerv1.IPAllocation](butler.ResourceIPAllocation, "v1alpha1", false, false),
-	newResource[metal3v1.IPClaim](metal3.ResourceIPClaim, "v1alpha1", false, false),
-	newResource[metal3v1.IPAddress](metal3.ResourceIPAddress, "v1alpha1", false, false),
-	newResource[ipamv1.IPAddressClaim](clusterapi.ResourceIPAddressClaim, "v1beta2", false, false),
-	newResource[ipamv1.IPAddress](clusterapi.ResourceIPAddress, "v1beta2", false, false),
-	newResource[novaedgev1.ProxyVIP](novaedge.ResourceProxyVIP, "v1alpha1", true, false),
+var resources = newResources()
+
+func newResources() (list []resource) {
+	for _, k := range kinds.All {
+		list = append(list, resource{k.GroupVersionResource(), k.Resource, k.ClusterScoped, k.IsPool(), k.New})
+	}
+	return list
 }
 
+// newResource returns a resource that is not in an Inventory.
 func newResource[T any, P interface {
 	*T
 	metav1.Object
-}](name, version string, clusterScoped, pools bool) resource {
+}](name, version string) resource {
 	plural, group, _ := strings.Cut(name, ".")
-	return resource{schema.GroupVersionResource{Group: group, Version: version, Resource: plural}, name, clusterScoped, pools, func(item json.RawMessage) (metav1.Object, error) {
-		o := P(new(T))
-		err := json.Unmarshal(item, o)
-		o.SetManagedFields(nil)
-		return o, err
-	}}
+	return resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: plural},
+		name:                 name, newObject: func() metav1.Object { return P(new(T)) },
+	}
+}
+
+// decode decodes an object of the resource, without its managed fields.
+func (r resource) decode(item json.RawMessage) (metav1.Object, error) {
+	o := r.newObject()
+	err := json.Unmarshal(item, o)
+	o.SetManagedFields(nil)
+	return o, err
 }
 
 // path returns the URL path of the objects of a resource in a namespace; "" means all

@@ -17,8 +17,8 @@ import (
 
 // Resources of the platform. An Inventory contains no objects of these resources.
 var (
-	resourceTenantCluster  = newResource[butlerv1.TenantCluster]("tenantclusters.butler.butlerlabs.dev", "v1alpha1", false, false)
-	resourceProviderConfig = newResource[butlerv1.ProviderConfig]("providerconfigs.butler.butlerlabs.dev", "v1alpha1", false, false)
+	resourceTenantCluster  = newResource[butlerv1.TenantCluster]("tenantclusters.butler.butlerlabs.dev", "v1alpha1")
+	resourceProviderConfig = newResource[butlerv1.ProviderConfig]("providerconfigs.butler.butlerlabs.dev", "v1alpha1")
 )
 
 // TenantFeed watches the TenantClusters and ProviderConfigs, and keeps their current

@@ -61,7 +61,7 @@ func (r *request) newAddressAnswer(item report.Segment) addressAnswer {
 	for _, p := range r.PoolsOffering(item.RoutingDomain, item.Exact) {
 		a.Pools = append(a.Pools, crumb{Text: objectName(p.Key), Link: link("/pool", "pool", poolName(p), "in", zoomed(networkFor(item.Exact)))})
 		if item.State == "free" && item.ReservedBy == nil && !p.Manual {
-			a.Claims = append(a.Claims, claimManifest(p, item.Exact))
+			a.Claims = append(a.Claims, p.Kind.FormatExampleClaim(p.Object, item.Exact))
 		}
 	}
 	for _, p := range r.Inventory.Pools() {

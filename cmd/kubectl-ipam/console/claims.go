@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
@@ -54,7 +55,10 @@ type claimsPage struct {
 // claims serves the page with the claims of every kind.
 func (r *request) claims() (*answer, error) {
 	f := filter{r.value("pool"), r.value("tenant"), r.value("kind"), r.value("state")}
-	kinds := []string{"IPAllocation", "IPClaim", "IPAddressClaim", "ProxyVIP"}
+	var kindNames []string
+	for _, k := range kinds.Claims() {
+		kindNames = append(kindNames, k.Name)
+	}
 	states := []string{notReady}
 	for _, s := range []inventory.ClaimState{inventory.ClaimReady, inventory.ClaimNotReady, inventory.ClaimPending, inventory.ClaimConflict, inventory.ClaimDeleting} {
 		states = append(states, string(s))
@@ -62,13 +66,13 @@ func (r *request) claims() (*answer, error) {
 	for _, field := range []struct {
 		name, value string
 		values      []string
-	}{{"kind", f.Kind, kinds}, {"state", f.State, states}} {
+	}{{"kind", f.Kind, kindNames}, {"state", f.State, states}} {
 		if field.value != "" && !slices.ContainsFunc(field.values, func(v string) bool { return strings.EqualFold(v, field.value) }) {
 			return nil, badRequest("%s=%.100s: use one of %s", field.name, field.value, strings.Join(field.values, ", "))
 		}
 	}
 	items := r.selectClaims(f)
-	page := claimsPage{Filter: f, Kinds: kinds, States: states}
+	page := claimsPage{Filter: f, Kinds: kindNames, States: states}
 	for _, p := range r.Pools() {
 		page.Pools = append(page.Pools, poolName(p))
 	}

@@ -11,7 +11,6 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
@@ -155,9 +154,9 @@ func (r *request) pool() (*answer, error) {
 			Pool: item, SizeText: allocator.Amount(item.Size, item.Exact.Total), FreeText: allocator.Amount(item.Free, item.Exact.Available),
 			LargestText: allocator.Amount(item.LargestFree, item.Exact.LargestFree), Fits: r.fitsText(p),
 		},
-		Name: poolName(p), Legend: looks, Condition: conditionsOf(p.Object), Size: sizeForm{Pool: poolName(p)},
+		Name: poolName(p), Legend: looks, Condition: p.Description.Conditions, Size: sizeForm{Pool: poolName(p)},
 	}
-	if pool, ok := p.Object.(*butlerv1.NetworkPool); ok {
+	if pool, err := inventory.NetworkPoolOf(p); err == nil {
 		page.Change = changeForm{Pool: page.Name, Offered: true, Reserved: reservedOf(pool)}
 	}
 	var pending []report.Claim
@@ -237,71 +236,9 @@ func newListRow(p *inventory.Pool, r run) listRow {
 		row.Link = link("/pool", "pool", poolName(p), "in", network)
 	}
 	if r.offered && r.State == string(state.SegmentFree) {
-		row.Text, row.Claim = fmt.Sprintf("%s free", row.SizeText), claimManifest(p, r.Exact)
+		row.Text, row.Claim = fmt.Sprintf("%s free", row.SizeText), p.Kind.FormatExampleClaim(p.Object, r.Exact)
 	}
 	return row
-}
-
-// claimManifest returns the manifest of a claim of the first address of a free range.
-func claimManifest(p *inventory.Pool, free allocator.Range) string {
-	first := free.First.String()
-	switch p.Object.(type) {
-	case *butlerv1.NetworkPool:
-		return fmt.Sprintf(`apiVersion: butler.butlerlabs.dev/v1alpha1
-kind: IPAllocation
-metadata:
-  name: my-claim
-  namespace: %s
-spec:
-  poolRef:
-    name: %s
-  tenantClusterRef:
-    namespace: my-team
-    name: my-cluster
-  type: nodes
-  pinnedRange: # free up to %s
-    startAddress: "%s"
-    endAddress: "%s"
-`, p.Key.Namespace, p.Key.Name, free.Last, first, first)
-	case *novaedgev1.ProxyIPPool:
-		field := "address"
-		if free.First.Is6() {
-			field = "ipv6Address"
-		}
-		return fmt.Sprintf(`apiVersion: novaedge.io/v1alpha1
-kind: ProxyVIP
-metadata:
-  name: my-vip
-spec:
-  poolRef:
-    name: %s
-  mode: L2ARP
-  ports: [443]
-  %s: "%s/%d"
-`, p.Key.Name, field, first, free.First.BitLen())
-	}
-	return fmt.Sprintf(`apiVersion: ipam.metal3.io/v1alpha1
-kind: IPClaim
-metadata:
-  name: my-claim
-  namespace: %s
-  annotations:
-    ipAddress: "%s"
-spec:
-  pool:
-    name: %s
-`, p.Key.Namespace, first, p.Key.Name)
-}
-
-// conditionsOf returns the conditions of a pool.
-func conditionsOf(pool metav1.Object) []metav1.Condition {
-	switch pool := pool.(type) {
-	case *butlerv1.NetworkPool:
-		return pool.Status.Conditions
-	case *novaedgev1.ProxyIPPool:
-		return pool.Status.Conditions
-	}
-	return nil
 }
 
 func reservedOf(p *butlerv1.NetworkPool) (list []string) {

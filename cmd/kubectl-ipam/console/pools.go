@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/report"
 )
@@ -65,8 +64,8 @@ func usedText(p report.Pool) string {
 // fitsText returns how many more tenants of the default size fit into a pool; "" for a
 // pool without a default.
 func (r *request) fitsText(p *inventory.Pool) string {
-	pool, ok := p.Object.(*butlerv1.NetworkPool)
-	if !ok {
+	pool, err := inventory.NetworkPoolOf(p)
+	if err != nil {
 		return ""
 	}
 	sizes := inventory.DefaultSizes(pool)

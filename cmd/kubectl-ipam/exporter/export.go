@@ -7,16 +7,11 @@
 package exporter
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
@@ -26,30 +21,17 @@ import (
 // exported: an import of these rows would fail, or would create objects that another
 // component creates.
 func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.Entry, leftOut []string) {
-	switch o := p.Object.(type) {
-	case *butlerv1.NetworkPool:
-		for _, reserved := range o.Spec.Reserved {
-			network, err := netip.ParsePrefix(reserved.CIDR)
-			if err != nil {
-				leftOut = append(leftOut, fmt.Sprintf("the reserved network %q, which is not valid", reserved.CIDR))
-				continue
-			}
-			entries = append(entries, addressfile.Entry{Kind: addressfile.KindReserved, Ranges: network.Masked().String(), Description: addressfile.CleanText(reserved.Description)})
-		}
-	case *metal3v1.IPPool:
-		entries = exportPreAllocations(o)
-	}
+	entries, leftOut = exportReservations(p)
 	reasons, windows := map[string]int{}, p.Windows()
 	for _, c := range i.Claims() {
 		if c.Pool != p.Key {
 			continue
 		}
-		kind := addressfile.Kind(kinds.NameOf(c.Key))
 		if reason := whyLeftOut(i, c, windows); reason != "" {
 			reasons[reason]++
 			continue
 		}
-		e := addressfile.Entry{Kind: kind, Name: c.Key.Name, Tenant: c.Tenant, Team: c.Team, Description: addressfile.CleanText(c.Description)}
+		e := addressfile.Entry{Kind: addressfile.Kind(inventory.KindOf(c.Key)), Name: c.Key.Name, Tenant: c.Tenant, Team: c.Team, Description: addressfile.CleanText(c.Description)}
 		var ranges, ports []string
 		for _, r := range c.Ranges {
 			ranges = append(ranges, r.String())
@@ -58,10 +40,10 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 			ports = append(ports, fmt.Sprint(port))
 		}
 		e.Ranges, e.Mode, e.Ports = strings.Join(ranges, " "), string(c.Mode), strings.Join(ports, " ")
-		switch kind {
-		case addressfile.KindIPAllocation:
+		switch c.Purpose {
+		case inventory.PurposeNodes, inventory.PurposeLoadBalancer:
 			e.Type = string(c.Purpose)
-		case addressfile.KindIPClaim, addressfile.KindIPAddressClaim: // the Cluster has the namespace of the claim
+		case inventory.PurposeMachine: // the Cluster has the namespace of the claim
 			_, e.Tenant, _ = strings.Cut(c.Tenant, "/")
 		}
 		entries = append(entries, e)
@@ -90,28 +72,29 @@ func whyLeftOut(i *inventory.Inventory, c *inventory.Claim, windows []allocator.
 		return "without ownership of the named addresses: kubectl ipam check shows the reason"
 	case slices.ContainsFunc(c.Ranges, func(r allocator.Range) bool { return !allocator.CoversIn(windows, r) }): // offered by an earlier version of the pool, or allocated by count across two adjacent ranges
 		return "with addresses that are not in one range of the pool, which import denies"
-	case kinds.NameOf(c.Key) == string(addressfile.KindProxyVIP) && c.Tenant != "":
+	case c.Purpose == inventory.PurposeVIP && c.Tenant != "":
 		return "of Services, which request their addresses themselves"
 	}
 	return ""
 }
 
-// exportPreAllocations returns the entries of spec.preAllocations, ordered by address and
-// name.
-func exportPreAllocations(p *metal3v1.IPPool) (entries []addressfile.Entry) {
-	type preAllocation struct {
-		name    string
-		address netip.Addr
+// exportReservations returns the reservations in the spec of a pool, and a line for each
+// that is not exported.
+func exportReservations(p *inventory.Pool) (entries []addressfile.Entry, leftOut []string) {
+	list := p.Kind.Reservations
+	if list == nil {
+		return nil, nil
 	}
-	var list []preAllocation
-	for name, text := range p.Spec.PreAllocations {
-		if a, err := netip.ParseAddr(string(text)); err == nil {
-			list = append(list, preAllocation{name, a})
+	reservations, invalid := list.List(p.Object)
+	for _, text := range invalid {
+		leftOut = append(leftOut, fmt.Sprintf("the reserved network %q, which is not valid", text))
+	}
+	for _, r := range reservations {
+		e := addressfile.Entry{Kind: addressfile.KindReserved, Ranges: r.Range.Text(), Description: addressfile.CleanText(r.Description)}
+		if list.Named {
+			e.Kind, e.Name, e.Ranges = addressfile.KindPreAllocation, r.Name, r.Range.String()
 		}
+		entries = append(entries, e)
 	}
-	slices.SortFunc(list, func(x, y preAllocation) int { return cmp.Or(x.address.Compare(y.address), cmp.Compare(x.name, y.name)) })
-	for _, kept := range list {
-		entries = append(entries, addressfile.Entry{Kind: addressfile.KindPreAllocation, Name: kept.name, Ranges: kept.address.String()})
-	}
-	return entries
+	return entries, leftOut
 }

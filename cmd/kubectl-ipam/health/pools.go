@@ -11,24 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
 // nearlyFull is the share of allocated addresses from which a pool is reported.
 const nearlyFull = 0.95
-
-// poolFinalizers maps a resource of pools to the finalizer of the pools.
-var poolFinalizers = map[string]string{
-	butler.ResourceNetworkPool: butlerv1.FinalizerNetworkPool, metal3.ResourceIPPool: metal3v1.FinalizerIPPool, novaedge.ResourceProxyIPPool: novaedgev1.FinalizerProxyIPPool,
-}
 
 // checkPool lists the defects of a pool.
 func checkPool(i *inventory.Inventory, p *inventory.Pool, grace time.Duration) (list []Finding) {
@@ -62,7 +52,7 @@ func checkPoolOwners(i *inventory.Inventory, p *inventory.Pool, grace time.Durat
 		add(PoolWaits, "delete its claims: kubectl ipam claims --pool "+i.ArgumentOf(p.Key), "is being deleted while %s %s addresses of it", allocator.Counted(len(owners), "object"), allocator.Agree(len(owners), "owns", "own"))
 	}
 	isOld := func(o state.Owner) bool { c := i.Claim(o.Key); return c != nil && i.Now().Sub(c.Created) >= grace }
-	if finalizer := poolFinalizers[p.Key.Resource]; !p.Deleting && !slices.Contains(p.Object.GetFinalizers(), finalizer) && slices.ContainsFunc(owners, isOld) {
+	if finalizer := p.Description.Finalizer; !p.Deleting && !slices.Contains(p.Object.GetFinalizers(), finalizer) && slices.ContainsFunc(owners, isOld) {
 		add(PoolFinalizerMissing, "see the log of the manager, which adds it again: without it the pool can be deleted under its claims", "lacks the finalizer %s while its addresses are owned", finalizer)
 	}
 }
@@ -89,15 +79,8 @@ func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect
 // checkLists checks whether the lists in the status of a pool have room for their
 // entries.
 func checkLists(p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
-	switch pool := p.Object.(type) {
-	case *butlerv1.NetworkPool:
-		if n := butler.UnlistedInfrastructure(pool); n > 0 {
-			add(StatusListFull, "nothing: these addresses are not allocated either", "does not list %d of %d addresses in status.infrastructureAllocations, which has no more room", n, pool.Status.InfrastructureConsumedIPs)
-		}
-	case *metal3v1.IPPool:
-		if metal3.IsIndexFull(pool) {
-			add(StatusListFull, "use several pools, or shorter names: further claims own their addresses without being listed", "lists %d claims in status.indexes, which has no room for more", len(pool.Status.Indexes))
-		}
+	for _, list := range p.Description.FullLists {
+		add(StatusListFull, list.Remedy, "%s", list.Text)
 	}
 }
 
@@ -116,15 +99,10 @@ func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect,
 	case u.Utilization() >= nearlyFull || available < u.Available && float64(u.Total-available) >= nearlyFull*float64(u.Total):
 		add(NearlyFull, use.remedy(i), "has %d free addresses of %d%s%s", available, u.Total, use.text(i.Now()), hidden)
 	}
-	pool, ok := p.Object.(*butlerv1.NetworkPool)
-	if !ok {
-		return
-	}
-	for _, purpose := range []butlerv1.IPAllocationType{butlerv1.TypeNodes, butlerv1.TypeLoadBalancer} {
-		size := int64(butler.RequestedCount(&butlerv1.IPAllocation{Spec: butlerv1.IPAllocationSpec{Type: purpose}}, pool))
-		if u.Available >= size && size > u.LargestFree {
+	for _, claim := range p.Description.DefaultCounts {
+		if u.Available >= claim.Count && claim.Count > u.LargestFree {
 			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free blocks: kubectl ipam map "+i.ArgumentOf(p.Key),
-				"has %d free addresses, and no free block for the default of %d of type %s (largest block %d)", u.Available, size, purpose, u.LargestFree)
+				"has %d free addresses, and no free block for the default of %d of type %s (largest block %d)", u.Available, claim.Count, claim.Purpose, u.LargestFree)
 		}
 	}
 }

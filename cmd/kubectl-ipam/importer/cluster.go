@@ -10,7 +10,6 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/state"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
@@ -22,7 +21,10 @@ func (pl *planner) compareWithCluster(items []*item) (missing []*item) {
 	for _, it := range items {
 		ranges = append(ranges, it.ranges...)
 	}
-	c := comparison{planner: pl, segments: pl.i.Segments(pl.Pool.Domain, ranges), blocked: allocator.Union(pl.Pool.Blocked())}
+	c := comparison{
+		planner: pl, segments: pl.i.Segments(pl.Pool.Domain, ranges),
+		blocked: allocator.Union(pl.Pool.Blocked()), names: newNamedReservations(pl.Pool),
+	}
 	for _, it := range items {
 		before := len(pl.Conflicts)
 		rest := c.compare(it)
@@ -64,7 +66,7 @@ type comparison struct {
 	*planner
 	segments []state.Segment   // of the addresses of the items
 	blocked  []allocator.Range // ranges that the pool reserves, in address order
-	keptFor  map[string]string // address -> name in spec.preAllocations of the pool; nil before the first use
+	names    namedReservations
 }
 
 // in returns the segments that contain addresses of a range.
@@ -237,22 +239,34 @@ func (c *comparison) checkBlocked(it *item, reserved allocator.Range) {
 // range; "" if the item may use the range.
 func (c *comparison) whyBlocked(it *item, p *inventory.Pool, r allocator.Range) (ConflictKind, string) {
 	what, _ := p.Blocks(r)
-	pool, isIPPool := p.Object.(*metal3v1.IPPool)
 	switch {
-	case !isIPPool:
+	case p.Kind.Reservations == nil || !p.Kind.Reservations.Named:
 		if what = cmp.Or(what, "is reserved"); p.Key != c.Pool.Key {
 			what = fmt.Sprintf("in pool %s %s", inventory.NameOf(p.Key), what)
 		}
 		return ConflictReserved, what
-	case p.Key == c.Pool.Key && addressText(pool.Spec.PreAllocations[it.name]) == r.First.String():
-		return "", "" // spec.preAllocations has the address under the name of the claim
+	case p.Key == c.Pool.Key && c.names.address[it.name] == r.First:
+		return "", "" // the address is kept for the name of the claim
 	}
 	return ConflictPreAllocated, fmt.Sprintf("is kept for a claim (spec.preAllocations) by pool %s", inventory.NameOf(p.Key))
 }
 
-func addressText(a metal3v1.IP) string {
-	parsed, _ := netip.ParseAddr(string(a))
-	return parsed.String()
+// namedReservations has the entries of a pool that keep one address for a name.
+type namedReservations struct {
+	address map[string]netip.Addr // name -> address
+	name    map[netip.Addr]string // address -> name, the last of several
+}
+
+// newNamedReservations returns the named reservations of a pool.
+func newNamedReservations(p *inventory.Pool) namedReservations {
+	names := namedReservations{map[string]netip.Addr{}, map[netip.Addr]string{}}
+	if r := p.Kind.Reservations; r != nil && r.Named {
+		entries, _ := r.List(p.Object)
+		for _, e := range entries {
+			names.address[e.Name], names.name[e.Range.First] = e.Range.First, e.Name
+		}
+	}
+	return names
 }
 
 // isPreAllocated reports whether spec.preAllocations of the pool contains the name or the
@@ -261,21 +275,14 @@ func addressText(a metal3v1.IP) string {
 //   - the name has another address
 //   - the address has another name, and the file contains a name for the address
 func (c *comparison) isPreAllocated(it *item) bool {
-	pool := c.Pool.Object.(*metal3v1.IPPool)
-	address := it.ranges[0].First.String()
-	if kept, ok := pool.Spec.PreAllocations[it.name]; ok {
-		if addressText(kept) != address {
+	address := it.ranges[0].First
+	if kept, ok := c.names.address[it.name]; ok {
+		if kept != address {
 			c.addConflict(ConflictPreAllocated, it.rows(), "%s is already the name for %s in spec.preAllocations of the pool; the file says %s", it.name, kept, address)
 		}
 		return true
 	}
-	if c.keptFor == nil {
-		c.keptFor = map[string]string{}
-		for name, kept := range pool.Spec.PreAllocations {
-			c.keptFor[addressText(kept)] = name
-		}
-	}
-	name, kept := c.keptFor[address]
+	name, kept := c.names.name[address]
 	if kept && !it.derived {
 		c.addConflict(ConflictPreAllocated, it.rows(), "%s is kept for %s in spec.preAllocations of the pool; the file says %s", address, name, it.owner())
 	}

@@ -111,7 +111,7 @@ func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string
 		pl.leaveOut(r, "%s", skip)
 		return nil, ""
 	}
-	if possible := poolKinds[pl.Pool.Key.Resource]; !slices.Contains(possible, kind) {
+	if possible := possibleKinds(pl.Pool); !slices.Contains(possible, kind) {
 		return nil, fmt.Sprintf("is %s, which a %s cannot have: only %s", kind, inventory.KindOf(pl.Pool.Key), addressfile.JoinKinds(possible))
 	}
 	if pl.isOutside(r, kind) {
@@ -198,7 +198,7 @@ func (pl *planner) domainOf(vrf string) string {
 
 // kindOf returns the kind that a row becomes, or the reason why the row is left out.
 func (pl *planner) kindOf(r *addressfile.Record, tenant string) (k addressfile.Kind, skip string) {
-	kinds := poolKinds[pl.Pool.Key.Resource]
+	possible := possibleKinds(pl.Pool)
 	switch {
 	case pl.o.As == addressfile.KindIPAllocation && (r.Kind == addressfile.KindReserved || r.Reserved || tenant == ""):
 		return "", "addresses that are reserved, or have no tenant: only allocations are imported"
@@ -206,12 +206,12 @@ func (pl *planner) kindOf(r *addressfile.Record, tenant string) (k addressfile.K
 		return pl.o.As, ""
 	case r.Kind != "":
 		return r.Kind, ""
-	case kinds[0] == addressfile.KindIPAllocation && (r.Reserved || tenant == ""):
+	case possible[0] == addressfile.KindIPAllocation && (r.Reserved || tenant == ""):
 		return addressfile.KindReserved, ""
-	case kinds[0] == addressfile.KindProxyVIP && r.Reserved:
+	case possible[0] == addressfile.KindProxyVIP && r.Reserved:
 		return "", "reserved addresses: a ProxyIPPool reserves nothing; leave the addresses out of spec.addresses and spec.cidrs"
 	}
-	return kinds[0], ""
+	return possible[0], ""
 }
 
 // setOwner sets the tenant, team and type of an item. problem is the rule that the row

@@ -3,33 +3,22 @@ package importer
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/kinds"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
-const (
-	maxReserved       = 256    // bound of the entries of spec.reserved
-	maxPreAllocations = 49_152 // bound of the entries of spec.preAllocations
-	maxDescription    = 1024   // bound of the description of a reserved network, in characters
-)
+// maxDescription bounds the description of a reserved network, in characters.
+const maxDescription = 1024
 
 // addReservations adds the reservations among the items, and the pool with these
 // reservations, to the plan.
@@ -38,16 +27,15 @@ func (pl *planner) addReservations(items []*item) {
 	if len(items) == 0 {
 		return
 	}
-	var updated metav1.Object
-	switch pool := pl.Pool.Object.(type) {
-	case *butlerv1.NetworkPool:
-		updated = pl.reserve(pool.DeepCopy(), items)
-	case *metal3v1.IPPool:
-		updated = pl.preAllocate(pool.DeepCopy(), items)
+	add := pl.reserveNetworks
+	if pl.Pool.Kind.Reservations.Named {
+		add = pl.reserveNames
 	}
+	entries := add(items)
 	if len(pl.Conflicts) > 0 {
 		return
 	}
+	updated := pl.Pool.Kind.Reservations.Add(pl.Pool.Object, entries)
 	pl.Updated = updated
 	plan := pl.i.PlanUpdate(pl.Pool, updated)
 	for _, fault := range plan.Faults {
@@ -58,17 +46,33 @@ func (pl *planner) addReservations(items []*item) {
 	}
 }
 
-// reserve adds items to spec.reserved:
+// countReservations returns the number of entries of the pool with new entries.
+func (pl *planner) countReservations(entries []object.Reservation) int {
+	present, _ := pl.Pool.Kind.Reservations.List(pl.Pool.Object)
+	names := map[string]bool{}
+	for _, r := range present {
+		names[r.Name] = true
+	}
+	repeats := func(r object.Reservation) bool { return r.Name != "" && names[r.Name] }
+	return len(present) + len(slices.DeleteFunc(slices.Clone(entries), repeats))
+}
+
+// reserveNetworks returns the entries for items that reserve networks:
 //
 //   - a row of an exported entry of spec.reserved becomes an equal entry
 //   - the addresses of other rows become as few networks as possible, with the
 //     descriptions of the rows
-func (pl *planner) reserve(pool *butlerv1.NetworkPool, items []*item) *butlerv1.NetworkPool {
+func (pl *planner) reserveNetworks(items []*item) (entries []object.Reservation) {
+	add := func(network netip.Prefix, descriptions []string, rows []int) {
+		r := allocator.RangeOfPrefix(network)
+		entries = append(entries, object.Reservation{Range: r, Description: joinDescriptions(descriptions)})
+		pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindReserved, Range: r, Rows: rows})
+	}
 	var loose []*item
 	var ranges []allocator.Range
 	for _, it := range items {
 		if network, ok := it.ranges[0].Prefix(); ok && it.entry {
-			pl.addReserved(pool, network, it.descriptions, it.rows())
+			add(network, it.descriptions, it.rows())
 			continue
 		}
 		loose, ranges = append(loose, it), append(ranges, it.ranges...)
@@ -88,17 +92,12 @@ func (pl *planner) reserve(pool *butlerv1.NetworkPool, items []*item) *butlerv1.
 		}
 	}
 	for n, network := range networks {
-		pl.addReserved(pool, network, descriptions[n], sortedRows(rows[n]))
+		add(network, descriptions[n], sortedRows(rows[n]))
 	}
-	if n := len(pool.Spec.Reserved); n > maxReserved {
-		pl.addConflict(ConflictPool, nil, "spec.reserved of the pool would have %d networks, %d at most, because the addresses are scattered. IPAllocations have no such bound: make a TenantCluster the owner of rows without a tenant, with --tenant-map \"=NAMESPACE/NAME\", or import all rows with --as ipaddressclaims, which need no tenant. To reserve fewer networks, replace rows by the networks around them", n, maxReserved)
+	if n, most := pl.countReservations(entries), pl.Pool.Kind.Reservations.Max; n > most {
+		pl.addConflict(ConflictPool, nil, "spec.reserved of the pool would have %d networks, %d at most, because the addresses are scattered. IPAllocations have no such bound: make a TenantCluster the owner of rows without a tenant, with --tenant-map \"=NAMESPACE/NAME\", or import all rows with --as ipaddressclaims, which need no tenant. To reserve fewer networks, replace rows by the networks around them", n, most)
 	}
-	return pool
-}
-
-func (pl *planner) addReserved(pool *butlerv1.NetworkPool, network netip.Prefix, descriptions []string, rows []int) {
-	pool.Spec.Reserved = append(pool.Spec.Reserved, butlerv1.ReservedRange{CIDR: network.String(), Description: joinDescriptions(descriptions)})
-	pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindReserved, Range: allocator.RangeOfPrefix(network), Rows: rows})
+	return entries
 }
 
 // networksOf returns ranges as networks. No network contains addresses on both sides of a
@@ -149,19 +148,16 @@ func joinDescriptions(texts []string) string {
 	return joined
 }
 
-// preAllocate adds items to spec.preAllocations.
-func (pl *planner) preAllocate(pool *metal3v1.IPPool, items []*item) *metal3v1.IPPool {
-	if pool.Spec.PreAllocations == nil {
-		pool.Spec.PreAllocations = map[string]metal3v1.IP{}
-	}
+// reserveNames returns the entries for items that keep an address for a name.
+func (pl *planner) reserveNames(items []*item) (entries []object.Reservation) {
 	for _, it := range items {
-		pool.Spec.PreAllocations[it.name] = metal3v1.IP(it.ranges[0].First.String())
+		entries = append(entries, object.Reservation{Name: it.name, Range: it.ranges[0]})
 		pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindPreAllocation, Name: it.name, Range: it.ranges[0], Rows: it.rows()})
 	}
-	if n := len(pool.Spec.PreAllocations); n > maxPreAllocations {
-		pl.addConflict(ConflictPool, nil, "spec.preAllocations of the pool would have %d entries, %d at most: leave a part of the file out", n, maxPreAllocations)
+	if n, most := pl.countReservations(entries), pl.Pool.Kind.Reservations.Max; n > most {
+		pl.addConflict(ConflictPool, nil, "spec.preAllocations of the pool would have %d entries, %d at most: leave a part of the file out", n, most)
 	}
-	return pool
+	return entries
 }
 
 // addClaims adds the claims among the items to the plan.
@@ -195,70 +191,11 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 	if it.team != "" {
 		meta.Labels[butlerv1.LabelTeam] = it.team
 	}
-	first := it.ranges[0].First
-	pool := pl.Pool.Key
-	switch it.kind {
-	case addressfile.KindIPAllocation:
-		namespace, name, _ := strings.Cut(it.tenant, "/")
-		o := &butlerv1.IPAllocation{
-			TypeMeta: metav1.TypeMeta{APIVersion: butlerv1.GroupVersion.String(), Kind: string(it.kind)}, ObjectMeta: meta,
-			Spec: butlerv1.IPAllocationSpec{
-				PoolRef: butlerv1.LocalObjectReference{Name: pool.Name}, Type: it.purpose, PinnedRange: butler.FormatPinnedRange(it.ranges[0]),
-				TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: namespace, Name: name},
-			},
-		}
-		return o, butler.ValidateIPAllocation(o)
-	case addressfile.KindIPClaim:
-		meta.Annotations[metal3v1.AnnotationIPAddress] = first.String()
-		if it.tenant != "" {
-			meta.Labels[clusterpause.LabelClusterName] = it.tenant
-		}
-		o := &metal3v1.IPClaim{
-			TypeMeta: metav1.TypeMeta{APIVersion: metal3v1.GroupVersion.String(), Kind: string(it.kind)}, ObjectMeta: meta,
-			Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: pool.Name}},
-		}
-		return o, metal3.ValidateIPClaim(nil, o)
-	case addressfile.KindIPAddressClaim:
-		meta.Annotations[metal3v1.AnnotationIPAddress] = first.String()
-		group := metal3v1.GroupVersion.Group
-		if pool.Resource == butler.ResourceNetworkPool {
-			group = butlerv1.GroupVersion.Group
-		}
-		o := &ipamv1.IPAddressClaim{
-			TypeMeta: metav1.TypeMeta{APIVersion: ipamv1.GroupVersion.String(), Kind: string(it.kind)}, ObjectMeta: meta,
-			Spec: ipamv1.IPAddressClaimSpec{ClusterName: it.tenant, PoolRef: ipamv1.IPPoolReference{APIGroup: group, Kind: inventory.KindOf(pool), Name: pool.Name}},
-		}
-		return o, clusterapi.ValidateIPAddressClaim(nil, o)
-	}
-	o := &novaedgev1.ProxyVIP{
-		TypeMeta: metav1.TypeMeta{APIVersion: novaedgev1.GroupVersion.String(), Kind: string(it.kind)}, ObjectMeta: meta,
-		Spec: novaedgev1.ProxyVIPSpec{PoolRef: &novaedgev1.PoolReference{Name: pool.Name}, Mode: novaedgev1.VIPMode(it.mode)},
-	}
-	var faults field.ErrorList
-	for _, text := range it.ports {
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			faults = append(faults, field.Invalid(field.NewPath("spec", "ports"), text, "must be a port"))
-		}
-		o.Spec.Ports = append(o.Spec.Ports, int32(port))
-	}
-	families := map[bool]bool{}
-	for _, r := range it.ranges {
-		if r.First != r.Last || families[r.First.Is4()] {
-			faults = append(faults, field.Invalid(field.NewPath("spec", "address"), rangesText(it.ranges), "must be one address of each family at most"))
-		}
-		families[r.First.Is4()] = true
-		switch {
-		case r.First.Is4():
-			o.Spec.Address = novaedge.FormatAddress(r.First)
-		default:
-			o.Spec.IPv6Address, o.Spec.AddressFamily = novaedge.FormatAddress(r.First), novaedgev1.FamilyIPv6
-		}
-	}
-	if len(families) == 2 {
-		o.Spec.AddressFamily = novaedgev1.FamilyDual
-	}
-	return o, append(faults, novaedge.ValidateProxyVIP(o)...)
+	kind := kinds.ForResource(key.Resource)
+	return kind.NewClaim(object.ClaimTemplate{
+		Metadata: meta, Pool: pl.Pool.Key, Ranges: it.ranges, Tenant: it.tenant, Purpose: object.Purpose(it.purpose),
+		Mode: it.mode, Ports: it.ports,
+	})
 }
 
 // Tenants returns the number of tenants of the claims of a kind.

@@ -4,16 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/addressfile"
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
@@ -191,12 +188,19 @@ func (it *item) owner() string {
 	return fmt.Sprintf("for %s %s", it.kind, it.name)
 }
 
-// poolKinds lists the kinds that a row can become in a pool. The first kind is the
-// default.
-var poolKinds = map[string][]addressfile.Kind{
-	butler.ResourceNetworkPool:   {addressfile.KindIPAllocation, addressfile.KindReserved, addressfile.KindIPAddressClaim},
-	metal3.ResourceIPPool:        {addressfile.KindPreAllocation, addressfile.KindIPClaim, addressfile.KindIPAddressClaim},
-	novaedge.ResourceProxyIPPool: {addressfile.KindProxyVIP},
+// possibleKinds lists the kinds that a row can become in a pool. The first kind is the
+// default: the claims of the API of the pool, or its named reservations.
+func possibleKinds(p *inventory.Pool) (list []addressfile.Kind) {
+	for _, k := range kinds.ClaimsOf(p.Key.Resource) {
+		list = append(list, addressfile.Kind(k.Name))
+	}
+	switch r := p.Kind.Reservations; {
+	case r == nil:
+		return list
+	case r.Named:
+		return append([]addressfile.Kind{addressfile.KindPreAllocation}, list...)
+	}
+	return slices.Insert(list, 1, addressfile.KindReserved)
 }
 
 // planner makes a Plan.
@@ -206,7 +210,7 @@ type planner struct {
 	file              *addressfile.File
 	o                 Options
 	windows           []allocator.Range // ranges of the pool, in address order
-	network           []allocator.Range // ranges that may be reserved: spec.cidr of a NetworkPool
+	network           []allocator.Range // networks of which may be reserved
 	leftOut, notInUse map[string][]int  // reason -> rows
 	slugs             map[string]string // slug -> tenant of the file
 	unresolved        map[string]bool   // tenants of the file that the options do not resolve
@@ -229,10 +233,8 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o O
 		o.Type = butlerv1.TypeNodes
 	}
 	pl := &planner{Plan: &Plan{Pool: p, Rows: len(f.Records)}, i: i, file: f, o: o, windows: p.Windows(), leftOut: map[string][]int{}, notInUse: map[string][]int{}, slugs: map[string]string{}, unresolved: map[string]bool{}}
-	if pool, ok := p.Object.(*butlerv1.NetworkPool); ok {
-		if cidr, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
-			pl.network = []allocator.Range{allocator.RangeOfPrefix(cidr)}
-		}
+	if r := p.Kind.Reservations; r != nil && r.FindReservable != nil {
+		pl.network = r.FindReservable(p.Object)
 	}
 	pl.overlapsWindows, pl.overlapsNetwork = allocator.OverlapsAny(pl.windows), allocator.OverlapsAny(pl.network)
 	items, faults := pl.newItems()
@@ -276,7 +278,7 @@ func checkOptions(p *inventory.Pool, o Options) error {
 	case p.Fault != "":
 		return fmt.Errorf("pool %s breaks a rule and offers no addresses until it is corrected: %s", inventory.NameOf(p.Key), p.Fault)
 	}
-	if possible := poolKinds[p.Key.Resource]; o.As != "" && !slices.Contains(possible, o.As) {
+	if possible := possibleKinds(p); o.As != "" && !slices.Contains(possible, o.As) {
 		return fmt.Errorf("rows cannot become %s in a %s: only %s", o.As, inventory.KindOf(p.Key), addressfile.JoinKinds(possible))
 	}
 	for from, tenant := range o.Tenants {

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
 )
 
 // manyDigits is the number of sets from which Fit.Text returns a power of two in place of
@@ -46,10 +45,10 @@ func (f Fit) Text() string {
 func (f Fit) IsPrecise() bool { return !f.AtLeast && f.Exact < manyDigits }
 
 // Fits counts the sets of ranges that the pool can still allocate. sizes are the numbers
-// of addresses of the ranges of a set, in the order of their allocation. A claim of an
-// IPPool or a ProxyIPPool has one address of a family.
+// of addresses of the ranges of a set, in the order of their allocation. A claim of some
+// kinds of pools has one address of a family (kinds.Kind.HasRanges).
 func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
-	if p.Key.Resource != butler.ResourceNetworkPool && (len(sizes) != 1 || sizes[0] != 1) {
+	if !p.Kind.HasRanges && (len(sizes) != 1 || sizes[0] != 1) {
 		return Fit{}, fmt.Errorf("a claim of %s has one address: count ranges of one address", TitleOf(p.Key))
 	}
 	return CountFits(i.Free(p, 1), p.converted.Policy, sizes)

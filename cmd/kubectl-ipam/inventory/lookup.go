@@ -4,46 +4,31 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/utils/ptr"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/state"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Release is a release in the status of a NetworkPool. The status lists the newest
-// releases.
+// Release is a release in the status of a pool, which lists the newest releases.
 type Release struct {
 	Pool                   Key
-	Claim                  string // namespace/name of the IPAllocation
+	Claim                  string // namespace/name
 	Tenant                 string // namespace/name
 	Range                  allocator.Range
 	AllocatedAt            time.Time // zero if not known
 	ReleasedAt, ReusableAt time.Time
+
+	claim Key
 }
 
-// newReleases lists the releases in the status of a NetworkPool, newest first; none for a
-// pool of another kind.
-func newReleases(k Key, o metav1.Object) (list []Release) {
-	pool, ok := o.(*butlerv1.NetworkPool)
-	if !ok {
-		return nil
-	}
-	for _, released := range pool.Status.Releases {
-		r, err := allocator.ParseRange(released.StartAddress + "-" + released.EndAddress)
-		if err != nil {
-			continue
-		}
+// newReleases lists the releases in the status of a pool, newest first.
+func newReleases(k Key, recorded []object.Release) (list []Release) {
+	for _, r := range recorded {
 		list = append(list, Release{
-			Pool: k, Claim: pool.Namespace + "/" + released.Name, Tenant: released.Tenant.Namespace + "/" + released.Tenant.Name, Range: r,
-			AllocatedAt: ptr.Deref(released.AllocatedAt, metav1.Time{}).Time, ReleasedAt: released.ReleasedAt.Time,
-			ReusableAt: ptr.Deref(released.ReusableAt, metav1.Time{}).Time,
+			Pool: k, Claim: NameOf(r.Claim), Tenant: r.Tenant, Range: r.Range, claim: r.Claim,
+			AllocatedAt: r.AllocatedAt, ReleasedAt: r.ReleasedAt, ReusableAt: r.ReusableAt,
 		})
 	}
 	slices.SortFunc(list, compareReleases)
@@ -94,9 +79,8 @@ func (i *Inventory) ReleaserOf(g state.Segment) Key {
 		if !released.Range.Covers(g.Range) {
 			continue
 		}
-		namespace, name, _ := strings.Cut(released.Claim, "/")
-		if k := butler.IPAllocationKey(namespace, name); !i.isHidden(k) {
-			return k
+		if !i.isHidden(released.claim) {
+			return released.claim
 		}
 		break
 	}

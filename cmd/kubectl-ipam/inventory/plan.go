@@ -11,13 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/state"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // Plan is the effect of an update or a deletion of a pool.
@@ -151,22 +146,7 @@ func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
 // convertUpdate converts the new version of a pool, and returns the rules that the update
 // breaks.
 func convertUpdate(old, updated metav1.Object) (p state.Pool, faults field.ErrorList) {
-	switch updated := updated.(type) {
-	case *butlerv1.NetworkPool:
-		p, _ = butler.ConvertPool(updated)
-		if old, ok := old.(*butlerv1.NetworkPool); ok {
-			faults = butler.ValidateNetworkPoolUpdate(old, updated)
-		}
-	case *metal3v1.IPPool:
-		p, _ = metal3.ConvertPool(updated, metal3.NewRandomSource())
-		if old, ok := old.(*metal3v1.IPPool); ok {
-			faults = metal3.ValidateIPPoolUpdate(old, updated)
-		}
-	case *novaedgev1.ProxyIPPool:
-		p, _ = novaedge.ConvertPool(updated)
-		if old, ok := old.(*novaedgev1.ProxyIPPool); ok {
-			faults = novaedge.ValidateProxyIPPoolUpdate(old, updated)
-		}
-	}
-	return p, faults
+	kind := kinds.Of(updated)
+	p, _ = kind.ConvertPool(updated)
+	return p, kind.ValidatePoolUpdate(old, updated)
 }

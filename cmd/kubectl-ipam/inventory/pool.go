@@ -8,22 +8,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/state"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // Pool describes a stored pool.
 type Pool struct {
-	Key      Key
-	Domain   string            // routing domain; "" is the default routing domain
-	Ranges   []allocator.Range // offered, in address order, merged
-	Object   metav1.Object
-	Fault    string // rule that the pool breaks; "" for a valid pool
-	Faulty   bool   // the pool offers no address because of Fault
-	Deleting bool
-	Paused   bool
-	Manual   bool // allocates only ranges requested by address
+	Key    Key
+	Domain string            // routing domain; "" is the default routing domain
+	Ranges []allocator.Range // offered, in address order, merged
+	Object metav1.Object
+	Kind   *kinds.Kind
+	// Description has what the status says, among others.
+	Description object.PoolDescription
+	Fault       string // rule that the pool breaks; "" for a valid pool
+	Faulty      bool   // the pool offers no address because of Fault
+	Deleting    bool
+	Paused      bool
+	Manual      bool // allocates only ranges requested by address
 
 	converted state.Pool
 	releases  []Release // recorded in the status, newest first
@@ -38,8 +41,10 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 	}
 	described := &Pool{
 		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
-		Faulty: p.Fault != "", converted: p, releases: newReleases(p.Key, o),
+		Faulty: p.Fault != "", converted: p, Kind: kinds.Of(o),
 	}
+	described.Description = described.Kind.DescribePool(o)
+	described.releases = newReleases(p.Key, described.Description.Releases)
 	if fault != nil {
 		described.Fault = fault.Error()
 	}
@@ -59,7 +64,7 @@ func (i *Inventory) Pool(k Key) *Pool { return i.pools[k] }
 func (i *Inventory) Usage(k Key) state.Usage {
 	u, known := i.state.Usage(k)
 	if known && !i.knowsGrants {
-		u.Granted = grantedIn(i.pools[k].Object)
+		u.Granted = i.pools[k].Description.Granted
 	}
 	return u
 }
@@ -67,18 +72,6 @@ func (i *Inventory) Usage(k Key) state.Usage {
 // KnowsGrants reports whether the journal was read. Without the journal, granted
 // addresses count as free.
 func (i *Inventory) KnowsGrants() bool { return i.knowsGrants }
-
-// grantedIn returns the number of granted addresses in the status of a pool; 0 for an
-// IPPool, whose status does not record the number.
-func grantedIn(pool metav1.Object) int64 {
-	switch p := pool.(type) {
-	case *butlerv1.NetworkPool:
-		return p.Status.GrantedIPs
-	case *novaedgev1.ProxyIPPool:
-		return p.Status.Granted
-	}
-	return 0
-}
 
 // Overlapping lists the visible pools of the routing domain of p, without p, that offer
 // addresses of p.
@@ -110,7 +103,7 @@ func (p *Pool) Declared() []allocator.Range { return p.converted.Window }
 // Windows returns the ranges of the pool, with the reserved addresses in them, in address
 // order. A claim lies in one of the ranges.
 func (p *Pool) Windows() []allocator.Range {
-	if _, ok := p.Object.(*butlerv1.NetworkPool); !ok {
+	if !p.Kind.HasRanges {
 		return p.Ranges
 	}
 	windows := slices.Clone(p.Declared())
@@ -133,17 +126,17 @@ func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 }
 
 // reservation describes the field that blocks a range of Blocked, with the description of
-// a reserved network of a NetworkPool; "" without a description.
+// a reserved network; "" without a description.
 func (p *Pool) reservation(blocked allocator.Range) (what string) {
 	if p.converted.WhatIsBlocked != nil {
 		what = p.converted.WhatIsBlocked(blocked)
 	}
-	pool, ok := p.Object.(*butlerv1.NetworkPool)
-	if !ok {
+	if p.Kind.Reservations == nil || p.Kind.Reservations.Named {
 		return what
 	}
-	for _, reserved := range pool.Spec.Reserved {
-		if network, err := allocator.ParseRange(reserved.CIDR); err == nil && network == blocked && reserved.Description != "" {
+	entries, _ := p.Kind.Reservations.List(p.Object)
+	for _, reserved := range entries {
+		if reserved.Range == blocked && reserved.Description != "" {
 			return what + ": " + reserved.Description
 		}
 	}

@@ -3,14 +3,10 @@ package inventory
 import (
 	"errors"
 
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator/kinds"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 // Clusters contains the stored Clusters of Cluster API: namespace/name -> Cluster. A nil
@@ -85,29 +81,23 @@ func (i *Inventory) LacksCluster(c *Claim) bool {
 // checkWait returns an error while the manager does not reconcile a claim, by the rules
 // of the manager.
 func (i *Inventory) checkWait(c *Claim, clusters Clusters) error {
-	var err error
-	switch o := c.object.(type) {
-	case *metal3v1.IPClaim:
-		err = clusterpause.Check(o, KindOf(c.Key), "", clusters)
-	case *ipamv1.IPAddressClaim:
-		err = clusterapi.CheckWait(o, clusters)
-	}
-	p := i.pools[c.Pool]
-	if err != nil || p == nil {
+	if err := checkObject(kinds.ForResource(c.Key.Resource), c.object, clusters); err != nil {
 		return err
 	}
-	return checkPool(p, clusters)
+	if p := i.pools[c.Pool]; p != nil {
+		return checkPool(p, clusters)
+	}
+	return nil
 }
 
 // checkPool returns an error while the manager does not reconcile the claims of a pool.
-func checkPool(p *Pool, clusters Clusters) error {
-	switch o := p.Object.(type) {
-	case *metal3v1.IPPool:
-		return metal3.CheckPoolWait(o, clusters)
-	case *butlerv1.NetworkPool:
-		return clusterapi.CheckNetworkPoolWait(o)
+func checkPool(p *Pool, clusters Clusters) error { return checkObject(p.Kind, p.Object, clusters) }
+
+func checkObject(k *kinds.Kind, o metav1.Object, clusters Clusters) error {
+	if k.CheckWait == nil {
+		return nil
 	}
-	return nil
+	return k.CheckWait(o, clusters)
 }
 
 // ReasonOf returns why a claim is not Ready: it waits for a pool that does not exist, or
