@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/addressobjects"
 	"butlerlabs.dev/ipam/reconcilers/claims"
@@ -42,12 +44,11 @@ type apiAdapter[T, P client.Object] struct {
 	claimResource, poolResource string // poolResource is "" if the API has no pools
 	claimName, poolName         string // of the controllers
 	newClaims                   func() claims.Adapter[T]
-	pools                       pools.Adapter[P]         // nil if the API has no pools
-	otherPools                  map[string]client.Object // pool resource of another API from which the claims request addresses -> empty object
-	addresses                   *addressobjects.Kind     // nil if the claims have no address objects
-	wholeStatus                 bool                     // see claims.Config
-	clusterScoped               bool                     // the objects have no namespace
-	workers                     int                      // of the controller of the claims
+	pools                       pools.Adapter[P]     // nil if the API has no pools
+	addresses                   *addressobjects.Kind // nil if the claims have no address objects
+	wholeStatus                 bool                 // see claims.Config
+	clusterScoped               bool                 // the objects have no namespace
+	workers                     int                  // of the controller of the claims
 }
 
 // Resources implements API.
@@ -172,26 +173,16 @@ func NewChanges(apis ...API) *feed.Changes {
 }
 
 func (a *apiAdapter[T, P]) addQueues(c *feed.Changes) {
-	var requestsFrom []string
-	if a.poolResource != "" {
-		requestsFrom = []string{a.poolResource}
-	}
-	for resource := range a.otherPools {
-		requestsFrom = append(requestsFrom, resource)
-	}
-	c.AddQueues(a.claimResource, a.poolResource, requestsFrom)
+	c.AddQueues(a.claimResource, a.poolResource, kinds.ForResource(a.claimResource).Pools)
 }
 
 // newPool returns an empty object of a pool resource from which the claims request
 // addresses; nil for any other resource.
 func (a *apiAdapter[T, P]) newPool(resource string) client.Object {
-	if resource == a.poolResource && resource != "" {
-		return a.pools.NewObject()
+	if !slices.Contains(kinds.ForResource(a.claimResource).Pools, resource) {
+		return nil
 	}
-	if o, ok := a.otherPools[resource]; ok {
-		return o.DeepCopyObject().(client.Object)
-	}
-	return nil
+	return kinds.ForResource(resource).New().(client.Object)
 }
 
 func (a *apiAdapter[T, P]) collect(ctx context.Context, informers client.Reader, l *ledger.Ledger) (pools []collectedPool, conflicts int, err error) {

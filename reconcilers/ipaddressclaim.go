@@ -12,17 +12,16 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/addressobjects"
 	"butlerlabs.dev/ipam/reconcilers/claims"
-	"butlerlabs.dev/ipam/reconcilers/feed"
 )
 
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;patch
@@ -38,7 +37,6 @@ import (
 var ClusterAPI API = &apiAdapter[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
 	claimResource: clusterapi.ResourceIPAddressClaim, claimName: "ipaddressclaim", workers: addressWorkers,
 	newClaims: newIPAddressClaims, addresses: clusterAPIAddresses,
-	otherPools: map[string]client.Object{metal3.ResourceIPPool: &metal3v1.IPPool{}, butler.ResourceNetworkPool: &butlerv1.NetworkPool{}},
 }
 
 func newIPAddressClaims() claims.Adapter[*ipamv1.IPAddressClaim] {
@@ -99,14 +97,7 @@ func (ipAddressClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *ipam
 	if err := clusterapi.CheckWait(c, clusters); err != nil {
 		return err
 	}
-	if pool.Resource == metal3.ResourceIPPool {
-		return checkPoolManaged(ctx, d, c, pool, clusters)
-	}
-	p := &butlerv1.NetworkPool{}
-	if d.Client.Get(ctx, feed.Request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
-		return nil // a missing pool pauses no claim
-	}
-	return clusterapi.CheckNetworkPoolWait(p)
+	return checkPoolManaged(ctx, d, c, pool, clusters)
 }
 
 func (a ipAddressClaims) Requests(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) ([]ledger.RangeRequest, string, error) {
@@ -152,18 +143,12 @@ func buildClusterAPIAddress(ctx context.Context, d *claims.Deps, c *ipamv1.IPAdd
 	ofClaim := addressobjects.OwnerReference(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
 	ofClaim.Controller, ofClaim.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
 	o.OwnerReferences = []metav1.OwnerReference{ofClaim}
-	var ofPool metav1.OwnerReference
-	switch p := pool.(type) {
-	case *butlerv1.NetworkPool:
-		ofPool = addressobjects.OwnerReference(p, butlerv1.GroupVersion.String(), "NetworkPool")
-		o.Name, o.Spec = clusterapi.BuildNetworkPoolAddress(p, c, has)
-	case *metal3v1.IPPool:
-		var err error
-		ofPool = addressobjects.OwnerReference(p, metal3v1.GroupVersion.String(), "IPPool")
-		if o.Name, o.Spec, err = clusterapi.BuildIPPoolAddress(p, c, has); err != nil {
-			return nil, err
-		}
+	var err error
+	if o.Name, o.Spec, err = clusterapi.BuildAddress(pool, c, has); err != nil {
+		return nil, err
 	}
+	kind := kinds.ForResource(key.Resource).GroupVersionKind()
+	ofPool := addressobjects.OwnerReference(pool, kind.GroupVersion().String(), kind.Kind)
 	ofPool.Controller, ofPool.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
 	o.OwnerReferences = append(o.OwnerReferences, ofPool)
 	return o, nil

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/kinds/annotated"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
@@ -104,21 +105,21 @@ func (ipClaims) OwnershipCondition(c *v1alpha1.IPClaim) *metav1.Condition {
 }
 
 func (ipClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *v1alpha1.IPClaim, clusters clusterpause.Clusters) error {
-	if err := clusterpause.Check(c, "IPClaim", "", clusters); err != nil {
+	if err := metal3.CheckClaimWait(c, clusters); err != nil {
 		return err
 	}
 	return checkPoolManaged(ctx, d, c, metal3.PoolKey(c), clusters)
 }
 
-// checkPoolManaged returns why a claim must not be managed because of its IPPool. A
-// missing pool does not stop a claim, and a claim that is being deleted does not wait for
-// a missing Cluster.
+// checkPoolManaged returns why a claim must not be managed because of its pool. A missing
+// pool does not stop a claim, and a claim that is being deleted does not wait for a
+// missing Cluster.
 func checkPoolManaged(ctx context.Context, d *claims.Deps, c client.Object, pool ledger.Key, clusters clusterpause.Clusters) error {
-	p := &v1alpha1.IPPool{}
+	p := d.NewPool(pool.Resource)
 	if d.Client.Get(ctx, feed.Request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
 		return nil
 	}
-	err := metal3.CheckPoolWait(p, clusters)
+	err := kinds.ForResource(pool.Resource).CheckWait(p, clusters)
 	if wait := (*clusterpause.WaitError)(nil); errors.As(err, &wait) && wait.Missing && c.GetDeletionTimestamp() != nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds"
 	"butlerlabs.dev/ipam/allocator/kinds/annotated"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -109,8 +109,11 @@ func (a annotatedClaims[T]) requestsOfIPPool(ctx context.Context, c T, pool ledg
 // of the claim, in a restore.
 func (annotatedClaims[T]) awaitsAddressObject(c T, err error) bool {
 	owned := (*ledger.OwnedError)(nil)
-	return errors.As(err, &owned) && owned.Promised && annotated.HasAllocatedAddress(c) &&
-		(owned.Owner.Resource == metal3.ResourceIPAddress || owned.Owner.Resource == clusterapi.ResourceIPAddress)
+	if !errors.As(err, &owned) || !owned.Promised || !annotated.HasAllocatedAddress(c) {
+		return false
+	}
+	kind := kinds.ForResource(owned.Owner.Resource)
+	return kind != nil && kind.IsAddressObject()
 }
 
 // checkReservedAddress returns an error if an IPPool reserves a different address for a

@@ -9,7 +9,6 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/annotated"
-	"butlerlabs.dev/ipam/allocator/kinds/clusterpause"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -57,7 +56,7 @@ func (a ipClaims) requests(ctx context.Context, c *v1alpha1.IPClaim, pools clien
 			return metal3.BuildObjectRequest(owned), nil
 		}
 	}
-	if err := clusterpause.Check(c, "IPClaim", "", a.clusters); err != nil && !named {
+	if err := metal3.CheckClaimWait(c, a.clusters); err != nil && !named {
 		return nil, err
 	}
 	return a.requestsOfIPPool(ctx, c, metal3.PoolKey(c), pools)

@@ -3,6 +3,7 @@ package clusterapi
 import (
 	"net/netip"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -57,10 +58,22 @@ func ValidateIPAddress(o *ipamv1.IPAddress) field.ErrorList {
 	return nil
 }
 
-// BuildIPPoolAddress returns name and spec of the IPAddress for a claim with an address
+// BuildAddress returns name and spec of the IPAddress for a claim with an address of its
+// pool. The error is FailurePrefix.
+func BuildAddress(
+	pool metav1.Object, c *ipamv1.IPAddressClaim, a netip.Addr,
+) (name string, spec ipamv1.IPAddressSpec, err error) {
+	if p, ok := pool.(*butlerv1.NetworkPool); ok {
+		name, spec = buildNetworkPoolAddress(p, c, a)
+		return name, spec, nil
+	}
+	return buildIPPoolAddress(pool.(*metal3v1.IPPool), c, a)
+}
+
+// buildIPPoolAddress returns name and spec of the IPAddress for a claim with an address
 // of an IPPool; the name follows Metal3's rule. IPAddress has no field for name servers;
-// clients find them in the pool. The error is FailurePrefix.
-func BuildIPPoolAddress(p *metal3v1.IPPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec, error) {
+// clients find them in the pool.
+func buildIPPoolAddress(p *metal3v1.IPPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec, error) {
 	settings := metal3.FindSettings(p, a)
 	if settings.Prefix < 0 || settings.Prefix > 128 {
 		return "", ipamv1.IPAddressSpec{}, FailurePrefix
@@ -68,11 +81,11 @@ func BuildIPPoolAddress(p *metal3v1.IPPool, c *ipamv1.IPAddressClaim, a netip.Ad
 	return metal3.AddressName(p, a), buildAddressSpec(c, a, settings.Prefix, string(ptr.Deref(settings.Gateway, ""))), nil
 }
 
-// BuildNetworkPoolAddress returns name and spec of the IPAddress for a claim with an
+// buildNetworkPoolAddress returns name and spec of the IPAddress for a claim with an
 // address of a NetworkPool; the name is the name of the claim. A pool with an invalid
 // cidr offers no addresses; an address owned nevertheless gets the prefix length of a
 // single address.
-func BuildNetworkPoolAddress(p *butlerv1.NetworkPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec) {
+func buildNetworkPoolAddress(p *butlerv1.NetworkPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec) {
 	prefix := a.BitLen()
 	if network, err := netip.ParsePrefix(p.Spec.CIDR); err == nil {
 		prefix = network.Bits()

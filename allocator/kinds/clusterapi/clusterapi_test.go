@@ -91,7 +91,7 @@ func TestAddressOfAnIPPool(t *testing.T) {
 		p.Spec.Prefix = tc.prefix
 		claim := claimOf(t, ippool)
 		want := ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "web-0"}, PoolRef: claim.Spec.PoolRef, Address: address, Prefix: ptr.To(tc.want), Gateway: tc.gateway}
-		name, got, err := clusterapi.BuildIPPoolAddress(p, claim, netip.MustParseAddr(address))
+		name, got, err := clusterapi.BuildAddress(p, claim, netip.MustParseAddr(address))
 		if err != nil || name != tc.name {
 			t.Errorf("%s: want name %s, got %s, %v", address, tc.name, name, err)
 		}
@@ -101,7 +101,7 @@ func TestAddressOfAnIPPool(t *testing.T) {
 	}
 	for _, prefix := range []int{-1, 129} {
 		p.Spec.Prefix = prefix
-		if _, _, err := clusterapi.BuildIPPoolAddress(p, claimOf(t, ippool), netip.MustParseAddr("192.168.1.2")); !errors.Is(err, clusterapi.FailurePrefix) {
+		if _, _, err := clusterapi.BuildAddress(p, claimOf(t, ippool), netip.MustParseAddr("192.168.1.2")); !errors.Is(err, clusterapi.FailurePrefix) {
 			t.Errorf("prefix %d: got %v", prefix, err)
 		}
 	}
@@ -122,9 +122,9 @@ func TestAddressOfANetworkPool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			claim := claimOf(t, networkPool)
 			want := ipamv1.IPAddressSpec{ClaimRef: ipamv1.IPAddressClaimReference{Name: "web-0"}, PoolRef: claim.Spec.PoolRef, Address: tc.address, Prefix: &tc.prefix, Gateway: tc.gateway}
-			name, got := clusterapi.BuildNetworkPoolAddress(read[butlerv1.NetworkPool](t, tc.pool), claim, netip.MustParseAddr(tc.address))
-			if name != "web-0" {
-				t.Errorf("want the claim's name, got %s", name)
+			name, got, err := clusterapi.BuildAddress(read[butlerv1.NetworkPool](t, tc.pool), claim, netip.MustParseAddr(tc.address))
+			if name != "web-0" || err != nil {
+				t.Errorf("want the claim's name, got %s, %v", name, err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("spec (-want +got):\n%s", diff)
