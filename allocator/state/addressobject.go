@@ -27,7 +27,7 @@ func (s *State) holdingOfOwnerClaim(c *claim) *holding {
 	if c.OwnerClaim == (Key{}) {
 		return nil
 	}
-	for _, h := range s.holdingsByKey[c.OwnerClaim] {
+	for _, h := range s.holdings.of(c.OwnerClaim) {
 		if h.claim != nil && h.claim.Key == c.OwnerClaim && h.pool == c.Pool && c.mayBeIn(h.space) && slices.Equal(h.ranges, c.Ranges) {
 			return h
 		}
@@ -46,7 +46,7 @@ func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
 	if q.OwnerClaim == (Key{}) || len(q.Ranges) != 1 {
 		return nil
 	}
-	for _, h := range s.holdingsByKey[q.OwnerClaim] {
+	for _, h := range s.holdings.of(q.OwnerClaim) {
 		if h.claim != nil && h.claim.Key == q.OwnerClaim && h.pool == q.Pool && !h.contested && slices.Equal(h.ranges, []allocator.Range{q.Ranges[0].Exact}) {
 			return &OwnedError{Range: q.Ranges[0].Exact, Owner: q.OwnerClaim, Pool: h.pool, Space: h.space}
 		}
@@ -60,7 +60,7 @@ func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
 // address object. As in findHoldingOf, the grant is found by token, or by name if the
 // token was removed from the claim.
 func (s *State) joinAddressObject(c *claim) {
-	granted := slices.Clone(s.holdingsByKey[c.Key])
+	granted := slices.Clone(s.holdings.of(c.Key))
 	if g := s.grants.find(c.Token); g != nil && g.isFor(c.Key, c.UID) {
 		granted = append(granted, g.holding)
 	}
@@ -68,7 +68,7 @@ func (s *State) joinAddressObject(c *claim) {
 		if from.claim != nil || from.isMoved() || len(from.grants) == 0 {
 			continue
 		}
-		for _, h := range s.holdingsByKey[c.Key] {
+		for _, h := range s.holdings.of(c.Key) {
 			if h.isAddressObjectOf(c.Key, c.Pool) && h.space == from.space && slices.Equal(h.ranges, from.ranges) {
 				for _, g := range from.grants {
 					g.holding = h

@@ -13,7 +13,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.checkHoldings, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.holdings.check, s.checkHoldings, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -40,7 +40,7 @@ func (s *State) checkGrants() error {
 	entries := make([]*journal.Entry, 0, s.grants.number())
 	for g := range s.grants.all() {
 		switch {
-		case s.holdings[g.holding.id] != g.holding:
+		case !s.holdings.has(g.holding):
 			return fmt.Errorf("grant %s is of a holding that was freed", g.Token)
 		case !slices.Contains(g.holding.grants, g):
 			return fmt.Errorf("grant %s is not among those of its holding", g.Token)
@@ -63,7 +63,7 @@ func (s *State) checkStandby() error {
 		}
 		for _, r := range g.Ranges {
 			for owned := range s.space(domain).core.OwnedIn(r) {
-				return fmt.Errorf("standby grant %s: %s is owned by %s", g.Token, owned.Range, s.holdings[owned.OwnerID].key)
+				return fmt.Errorf("standby grant %s: %s is owned by %s", g.Token, owned.Range, s.holdings.find(owned.OwnerID).key)
 			}
 		}
 		return nil
@@ -72,16 +72,14 @@ func (s *State) checkStandby() error {
 
 func (s *State) checkHoldings() error {
 	seen := map[journal.Token]allocator.OwnerID{}
-	for id, h := range s.holdings {
-		name := fmt.Sprintf("holding %d of %s %v", id, h.key, h.ranges)
+	for h := range s.holdings.all() {
+		name := fmt.Sprintf("holding %d of %s %v", h.id, h.key, h.ranges)
 		_, listed := s.withFreeAt[h.pool][h]
 		switch {
 		case h.state() == stateUnused:
 			return fmt.Errorf("%s is in no state", name)
 		case h.claim != nil && h.claim.holding != h:
 			return fmt.Errorf("%s: its claim has another holding", name)
-		case h.key.Name != "" && !slices.Contains(s.holdingsByKey[h.key], h):
-			return fmt.Errorf("%s is not indexed by its claim", name)
 		case listed && h.freeAt.IsZero():
 			return fmt.Errorf("%s is listed in withFreeAt, without a freeAt", name)
 		case !listed && h.claim == nil && !h.freeAt.IsZero():
@@ -94,7 +92,7 @@ func (s *State) checkHoldings() error {
 			if other, twice := seen[g.Token]; twice || !s.grants.isOpen(g) {
 				return fmt.Errorf("%s: its grant %s is unknown, or also of holding %d", name, g.Token, other)
 			}
-			seen[g.Token] = id
+			seen[g.Token] = h.id
 		}
 	}
 	return nil
@@ -103,7 +101,7 @@ func (s *State) checkHoldings() error {
 func (s *State) checkClaims() error {
 	for c := range s.claims.all() {
 		switch {
-		case c.holding != nil && (c.holding.claim != c || s.holdings[c.holding.id] != c.holding):
+		case c.holding != nil && (c.holding.claim != c || !s.holdings.has(c.holding)):
 			return fmt.Errorf("claim %s has a holding that is another's, or was freed", c.Key)
 		case s.leadership.mayGrant() && c.boundAt.commits >= s.proofs.nextCommit():
 			return fmt.Errorf("claim %s was bound at commit %d, before commit %d", c.Key, c.boundAt.commits, s.proofs.nextCommit())
@@ -115,12 +113,12 @@ func (s *State) checkClaims() error {
 // checkAddresses verifies that a holding owns all its addresses unless it is contested,
 // and that every owner is a holding.
 func (s *State) checkAddresses() error {
-	for _, h := range s.holdings {
+	for h := range s.holdings.all() {
 		core := s.space(h.space).core
 		for _, r := range h.ranges {
 			var own []allocator.Range
 			for owned := range core.OwnedIn(r) {
-				if s.holdings[owned.OwnerID] == nil {
+				if s.holdings.find(owned.OwnerID) == nil {
 					return fmt.Errorf("%s is owned by %d, which is no holding", owned.Range, owned.OwnerID)
 				}
 				if owned.OwnerID == h.id {

@@ -15,7 +15,7 @@ func (s *State) resolveConflict(h *holding) {
 	group := map[*holding]struct{}{h: {}}
 	for _, r := range h.ranges {
 		for owned := range domain.core.OwnedIn(r) {
-			group[s.holdings[owned.OwnerID]] = struct{}{}
+			group[s.holdings.find(owned.OwnerID)] = struct{}{}
 		}
 	}
 	for o := range domain.contested {
@@ -193,7 +193,7 @@ func (s *State) firstConflict(h *holding) *OwnedError {
 // ownedError describes the owner of an address.
 func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 	e := &OwnedError{Range: owned.Range}
-	h := s.holdings[owned.OwnerID]
+	h := s.holdings.find(owned.OwnerID)
 	if h == nil {
 		return e
 	}
@@ -230,7 +230,7 @@ func (s *State) recheckUnserved() {
 			}
 			for _, r := range h.ranges {
 				for owned := range domain.core.OwnedIn(r) {
-					s.markChanged(s.holdings[owned.OwnerID])
+					s.markChanged(s.holdings.find(owned.OwnerID))
 				}
 			}
 		}

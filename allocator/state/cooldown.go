@@ -171,7 +171,7 @@ func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 // nil if no holding meets that.
 func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
 	for owned := range s.space(p.Space).core.OwnedIn(r) {
-		if h := s.holdings[owned.OwnerID]; h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
+		if h := s.holdings.find(owned.OwnerID); h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
 			return h
 		}
 	}

@@ -66,11 +66,11 @@ func TestCooldown_IsRecordedOnce(t *testing.T) {
 			s.recordCooldowns()
 			tt.change(s)
 			s.recordCooldowns()
-			holdings := len(s.holdings)
+			holdings := s.holdings.number()
 			for range 5 {
 				s.now = s.now.Add(time.Second)
-				if n := s.recordCooldowns(); n != tt.want || len(s.holdings) != holdings {
-					t.Fatalf("%d cooldowns recorded of %d holdings, want %d of %d", n, len(s.holdings), tt.want, holdings)
+				if n := s.recordCooldowns(); n != tt.want || s.holdings.number() != holdings {
+					t.Fatalf("%d cooldowns recorded of %d holdings, want %d of %d", n, s.holdings.number(), tt.want, holdings)
 				}
 			}
 			s.now = s.now.Add(2 * time.Hour)

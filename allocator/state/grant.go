@@ -266,19 +266,19 @@ func (s *State) findHoldingOf(c *claim) *holding {
 	if g := s.grants.find(c.Token); g != nil && g.isFor(c.Key, c.UID) && fits(g.holding) {
 		return g.holding
 	}
-	for _, h := range s.holdingsByKey[c.Key] {
+	for _, h := range s.holdings.of(c.Key) {
 		if fits(h) && (len(h.grants) > 0 || h.claim != nil || h.isMoved()) {
 			return h
 		}
 	}
 	if !c.Token.IsZero() { // one of several grants of the create: the grant of this token has left the journal, as an earlier leader observed the claim
 		for owned := range s.space(s.routingDomainOf(c)).core.OwnedIn(c.Ranges[0]) {
-			if h := s.holdings[owned.OwnerID]; h.inherited && fits(h) && len(h.grants) > 0 && h.grants[0].NameHash != 0 && h.grants[0].isFor(c.Key, c.UID) {
+			if h := s.holdings.find(owned.OwnerID); h.inherited && fits(h) && len(h.grants) > 0 && h.grants[0].NameHash != 0 && h.grants[0].isFor(c.Key, c.UID) {
 				return h
 			}
 		}
 	}
-	for _, h := range s.holdingsByKey[c.OwnerClaim] {
+	for _, h := range s.holdings.of(c.OwnerClaim) {
 		if fits(h) && h.isMoved() && h.pool == c.Pool {
 			return h
 		}

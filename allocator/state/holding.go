@@ -10,34 +10,9 @@ import (
 // addHolding creates a holding for the ranges, without assigning the addresses. Standby
 // grants of the addresses are given up.
 func (s *State) addHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
-	s.lastOwnerID++
-	h := &holding{id: s.lastOwnerID, key: key, pool: poolKey, space: spaceName, ranges: ranges}
-	s.holdings[h.id] = h
-	s.indexByKey(h, key)
+	h := s.holdings.add(key, poolKey, spaceName, ranges)
 	s.standby.drop(spaceName, ranges)
 	return h
-}
-
-// indexByKey indexes h under the key of its claim, or of the pool whose update withholds
-// the ranges.
-func (s *State) indexByKey(h *holding, key Key) {
-	s.unindexByKey(h)
-	h.key = key
-	if key.Name != "" {
-		s.holdingsByKey[key] = append(s.holdingsByKey[key], h)
-	}
-}
-
-func (s *State) unindexByKey(h *holding) {
-	if h.key.Name == "" {
-		return
-	}
-	remaining := slices.DeleteFunc(s.holdingsByKey[h.key], func(o *holding) bool { return o == h })
-	if len(remaining) == 0 {
-		delete(s.holdingsByKey, h.key)
-	} else {
-		s.holdingsByKey[h.key] = remaining
-	}
 }
 
 // assignAddresses makes h the owner of its addresses. If further holdings own some of the
@@ -62,14 +37,12 @@ func (s *State) freeHolding(h *holding) {
 		domain.core.Release(r, h.id)
 		if h.contested { // the owners of its addresses waited until h was flagged
 			for owned := range domain.core.OwnedIn(r) {
-				s.markChanged(s.holdings[owned.OwnerID])
+				s.markChanged(s.holdings.find(owned.OwnerID))
 			}
 		}
 	}
 	s.markChanged(h)
-	s.unindexByKey(h)
-	delete(s.holdingByRequest, h.requestUID)
-	delete(s.holdings, h.id)
+	s.holdings.remove(h)
 	s.endMoveDecision(h)
 	s.unindexFreeAt(h)
 	delete(domain.contested, h)
@@ -234,7 +207,7 @@ func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
 		s.indexFreeAt(h)
 	}
 	s.markChanged(h)
-	if s.freeIfUnused(h); s.holdings[h.id] == h {
+	if s.freeIfUnused(h); s.holdings.has(h) {
 		s.reevaluateConflicts(h)
 	}
 }

@@ -171,7 +171,7 @@ func (s *State) updateAvoided(name string, r allocator.Range) bool {
 	}
 	var owned []allocator.Range
 	for o := range domain.core.OwnedIn(r) {
-		if s.holdings[o.OwnerID].isInUse() {
+		if s.holdings.find(o.OwnerID).isInUse() {
 			owned = append(owned, o.Range)
 		}
 	}
@@ -269,7 +269,7 @@ func (s *State) checkInUse() error {
 		}
 		for _, r := range used {
 			for o := range domain.core.OwnedIn(r) {
-				if s.holdings[o.OwnerID].isInUse() {
+				if s.holdings.find(o.OwnerID).isInUse() {
 					owned = append(owned, o.Range)
 				}
 			}

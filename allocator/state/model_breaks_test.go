@@ -97,7 +97,7 @@ func (b *brokenState) repeatedGrant(q Request) *holding {
 
 func (b *brokenState) ObserveClaim(now time.Time, c Claim) {
 	if b.breaks.ownByName {
-		for _, h := range b.holdingsByKey[c.OwnerClaim] {
+		for _, h := range b.holdings.of(c.OwnerClaim) {
 			if h.claim != nil && h.claim.Key == c.OwnerClaim && h.pool == c.Pool {
 				c.Ranges = slices.Clone(h.ranges)
 			}

@@ -27,7 +27,7 @@ func (c RecordedRange) IsMoved() bool { return c.Until.IsZero() }
 // or the moved object is not gone for this replica yet. The result is nil if a claim owns
 // addresses of the range by a different holding.
 func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
-	for _, h := range s.holdingsByKey[c.Claim] {
+	for _, h := range s.holdings.of(c.Claim) {
 		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.isMoved() || h.isAddressObjectOf(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.MovedUID) {
 			if h.isMoved() && !h.isOfMove(c.MovedUID) {
 				return h
@@ -39,7 +39,7 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 		}
 	}
 	for owned := range s.space(p.Space).core.OwnedIn(c.Range) {
-		if s.holdings[owned.OwnerID].claim != nil {
+		if s.holdings.find(owned.OwnerID).claim != nil {
 			return nil
 		}
 	}
@@ -70,7 +70,7 @@ const EmptiedList = math.MaxUint64
 // endMovedOfReturned frees the range that was kept for a moved claim: the claim is back
 // and owns the range by a second holding, from a grant of an earlier leader.
 func (s *State) endMovedOfReturned(c *claim) {
-	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
+	for _, h := range slices.Clone(s.holdings.of(c.Key)) {
 		if h != c.holding && h.claim == nil && h.isMoved() && h.movedUID != c.UID && h.space == c.holding.space && slices.Equal(h.ranges, c.Ranges) {
 			s.clearMoved(h)
 			s.freeIfUnused(h)
@@ -110,7 +110,7 @@ func (s *State) isRecordedMove(h *holding) bool {
 func (s *State) isOwnedByReady(h *holding) bool {
 	for _, r := range h.ranges {
 		for owned := range s.space(h.space).core.OwnedIn(r) {
-			if c := s.holdings[owned.OwnerID].claim; c != nil && c.ready() {
+			if c := s.holdings.find(owned.OwnerID).claim; c != nil && c.ready() {
 				return true
 			}
 		}
@@ -124,7 +124,7 @@ func (s *State) awaitMoveDecision(h *holding, c *claim) {
 	if h.isMoved() { // of an address object whose claim was moved before
 		return
 	}
-	for _, o := range s.holdingsByKey[c.owner()] {
+	for _, o := range s.holdings.of(c.owner()) {
 		// The pool's record, written by an earlier leader, keeps the range by a second
 		// holding: this claim was bound by an inherited grant.
 		if o != h && o.isMoved() && o.movedUID == c.UID && o.space == h.space && slices.Equal(o.ranges, h.ranges) {

@@ -136,7 +136,7 @@ func (s *State) checkAltered(c *claim) {
 // recheckAltered evaluates isAltered for the owners with this key, after an address
 // object of the claim has changed.
 func (s *State) recheckAltered(k Key) {
-	for _, h := range slices.Clone(s.holdingsByKey[k]) {
+	for _, h := range slices.Clone(s.holdings.of(k)) {
 		c := h.claim
 		if c == nil || c.Key != k || s.isAltered(c) == c.altered {
 			continue
@@ -225,8 +225,8 @@ func (s *State) bindClaim(c *claim) {
 	c.inheritedGrant = h.inherited
 	h.claim, h.inherited, c.holding, c.unverified = c, false, h, false
 	s.setHoldingPool(h, c.Pool)
-	delete(s.holdingByRequest, h.requestUID)
-	s.indexByKey(h, c.owner())
+	s.holdings.endRequest(h)
+	s.holdings.moveTo(h, c.owner())
 	s.endMovedOfReturned(c)
 	g := s.grants.find(c.Token)
 	c.journaled = g != nil && g.holding == h && g.state == grantCommitted
@@ -259,7 +259,7 @@ func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 	if c.OwnerClaim != (Key{}) {
 		defer s.recheckOwnerClaim(c)
 	}
-	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
+	for _, h := range slices.Clone(s.holdings.of(c.Key)) {
 		for _, g := range slices.Clone(h.grants) {
 			if g.UID == gone.UID && g.state == grantCommitted { // no write to this object can be stored any more
 				s.endGrant(g)

@@ -74,7 +74,7 @@ func (s *State) markOffers(p *pool, before []allocator.Range) {
 	changed := slices.Concat(allocator.Subtract(p.Window, before), allocator.Subtract(before, p.Window))
 	for _, r := range changed {
 		for owned := range s.space(p.Space).core.OwnedIn(r) {
-			if c := s.holdings[owned.OwnerID].claim; c != nil && c.Pool == p.Key {
+			if c := s.holdings.find(owned.OwnerID).claim; c != nil && c.Pool == p.Key {
 				s.changed[c.Key] = struct{}{}
 			}
 		}

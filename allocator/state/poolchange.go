@@ -88,7 +88,7 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	isOffered := allocator.OverlapsAny(offered)
 	inUse := &ownerCount{seen: map[Key]struct{}{}}
 	if old.Space != p.Space {
-		for _, h := range s.holdings {
+		for h := range s.holdings.all() {
 			if h.isInUse() && h.space == old.Space && h.mayBelongTo(old, isOffered) && !inUse.add(h, h.ranges[0]) {
 				break
 			}
@@ -109,7 +109,7 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 		}
 		for _, r := range loss.ranges {
 			for owned := range core.OwnedIn(r) {
-				h := s.holdings[owned.OwnerID]
+				h := s.holdings.find(owned.OwnerID)
 				if h.isInUse() && (loss.all || h.mayBelongTo(old, isOffered)) && !inUse.add(h, owned.Range) {
 					break
 				}
@@ -173,7 +173,7 @@ func (c *ownerCount) error(pool Key, what, otherwise string) error {
 // journal entry expires. So do ranges that an earlier leader withheld: the observed
 // version may be older than the version that the update replaces.
 func (s *State) endWithholding(p *pool) {
-	withheld := slices.Clone(s.holdingsByKey[p.Key])
+	withheld := slices.Clone(s.holdings.of(p.Key))
 	if len(withheld) == 0 {
 		return
 	}
@@ -190,5 +190,5 @@ func (s *State) endWithholding(p *pool) {
 
 // HasPendingUpdate reports whether an admitted update of a pool has not been observed.
 func (s *State) HasPendingUpdate(k Key) bool {
-	return slices.ContainsFunc(s.holdingsByKey[k], func(h *holding) bool { return len(h.grants) > 0 })
+	return slices.ContainsFunc(s.holdings.of(k), func(h *holding) bool { return len(h.grants) > 0 })
 }

@@ -286,7 +286,7 @@ func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total i
 	core := s.space(p.Space).core
 	for _, r := range allocator.Union(p.Window) {
 		for owned := range core.OwnedIn(r) {
-			h := s.holdings[owned.OwnerID]
+			h := s.holdings.find(owned.OwnerID)
 			if h.claim == nil || !slices.Contains(kinds, h.claim.owner().Resource) {
 				continue
 			}
@@ -307,7 +307,7 @@ func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
 	}
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
 		for owned := range s.space(p.Space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
-			if s.holdings[owned.OwnerID].isInUse() {
+			if s.holdings.find(owned.OwnerID).isInUse() {
 				return true
 			}
 		}
@@ -359,7 +359,7 @@ func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 	}{{allocator.Subtract(p.Window, offered), nil}, {p.Blocked, p.KeptFor}} {
 		for _, r := range part.ranges {
 			for owned := range domain.core.OwnedIn(r) {
-				h := s.holdings[owned.OwnerID]
+				h := s.holdings.find(owned.OwnerID)
 				if h.isInUse() && (h.pool != p.Key || part.keeps != nil && part.keeps(h.ownerClaim().Name) != owned.Range) {
 					return s.ownedError(owned)
 				}
@@ -385,7 +385,7 @@ func (s *State) FindStrandedOwner(p Pool) (stranded *StrandedError) {
 		}
 		for _, r := range c.holding.ranges {
 			for owned := range domain.core.OwnedIn(r) {
-				if h := s.holdings[owned.OwnerID]; h.isInUse() && h.ownerClaim() != c.owner() {
+				if h := s.holdings.find(owned.OwnerID); h.isInUse() && h.ownerClaim() != c.owner() {
 					stranded = &StrandedError{Pool: p.Key, PoolSpace: p.Space, Range: owned.Range, Owner: c.owner(), Space: c.holding.space, Other: h.ownerClaim()}
 				}
 			}
@@ -439,7 +439,7 @@ func (s *State) IsStayingOwner(uid string) bool {
 // grant contains the address; nil for a free address.
 func (s *State) OwnerOf(space string, a netip.Addr) (owner *OwnedError) {
 	for owned := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
-		if s.holdings[owned.OwnerID].isInUse() {
+		if s.holdings.find(owned.OwnerID).isInUse() {
 			owner = s.ownedError(owned)
 		}
 	}

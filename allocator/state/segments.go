@@ -116,7 +116,7 @@ func (s *State) blockedIn(space string) []allocator.Range {
 // segmentsOf returns the segments of an owned range, in address order. Claims that lost a
 // conflict with the owner divide the range.
 func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
-	h := s.holdings[o.OwnerID]
+	h := s.holdings.find(o.OwnerID)
 	g := Segment{Range: o.Range, Owner: h.ownerClaim(), Pool: h.pool}
 	switch h.state() {
 	case stateBound:

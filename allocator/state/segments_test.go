@@ -36,7 +36,7 @@ func (s *State) checkSegments() error {
 				for _, rival := range g.Rivals {
 					got[rival]++
 				}
-				for _, h := range s.holdings {
+				for h := range s.holdings.all() {
 					if h.claim != nil && h.space == p.Space && slices.ContainsFunc(h.ranges, func(r allocator.Range) bool { return r.Contains(address) }) {
 						want[h.claim.Key]++
 					}
@@ -57,7 +57,7 @@ func (s *State) checkSegments() error {
 // claims of one name.
 func (s *State) holdingAt(space string, a netip.Addr) *holding {
 	for o := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
-		return s.holdings[o.OwnerID]
+		return s.holdings.find(o.OwnerID)
 	}
 	return nil
 }

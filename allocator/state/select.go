@@ -183,12 +183,12 @@ func (s *State) repeatableHolding(p *pool, q Request) *holding {
 		return true
 	}
 	if q.Claim.Name == "" {
-		if h := s.holdingByRequest[q.RequestUID]; h != nil && q.RequestUID != "" && fits(h) {
+		if h := s.holdings.ofRequest(q.RequestUID); h != nil && fits(h) {
 			return h
 		}
 		return nil
 	}
-	for _, h := range s.holdingsByKey[q.Claim] {
+	for _, h := range s.holdings.of(q.Claim) {
 		if fits(h) {
 			return h
 		}
@@ -230,7 +230,7 @@ func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error)
 // allocateRanges allocates free ranges for all range requests of a request, or for none.
 // The caller adds the holding that owns them.
 func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
-	id, own := s.lastOwnerID+1, s.contestedHoldingOf(q.UID) // addHolding below gives the new holding this ID
+	id, own := s.holdings.nextID(), s.contestedHoldingOf(q.UID) // addHolding below gives the new holding this ID
 	var ranges []allocator.Range
 	for _, w := range s.missingRanges(p, q) {
 		r, err := s.allocateRange(p, w, id, own)
@@ -252,8 +252,7 @@ func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
 func (s *State) reserveRanges(p *pool, q Request, ranges []allocator.Range) *holding {
 	h := s.addHolding(q.Claim, q.Pool, p.Space, ranges...)
 	if q.Claim.Name == "" && q.RequestUID != "" {
-		h.requestUID = q.RequestUID
-		s.holdingByRequest[q.RequestUID] = h
+		s.holdings.reserveFor(h, q.RequestUID)
 	}
 	s.markChanged(h)
 	return h

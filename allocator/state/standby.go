@@ -324,7 +324,7 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 		}
 		n = min(n, free/s.limits.StandbyShare/w.Count)
 	}
-	id := s.lastOwnerID + 1 // of no holding
+	id := s.holdings.nextID() // of no holding
 	core := s.space(p.Space).core
 	for range n {
 		var ranges []allocator.Range

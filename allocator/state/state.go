@@ -20,22 +20,17 @@ type State struct {
 	proofs       proofs
 	commitQueue  commitQueue
 	claims       claims
+	holdings     holdings
 	grants       openGrants
 	standby      standbyGrants
 	journalRoom  journalRoom
 	access       access
 	movedRecords movedRecords
 
-	spaces       map[string]*space              // routing domain -> its addresses
-	pools        map[Key]*pool                  // pool key -> known pool
-	poolByWindow map[*allocator.Pool]Key        // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
-	holdings     map[allocator.OwnerID]*holding // owner ID in the routing domain -> holding; every range that is not free has a holding
-	// claim -> holdings that the claim owns, was granted, or took to another cluster;
-	// pool -> holdings of the ranges that updates of the pool withhold. Invariant: h is
-	// listed under h.key
-	holdingsByKey    map[Key][]*holding
-	holdingByRequest map[string]*holding // admission request of an unnamed claim -> holding with the open grant
-	changed          map[Key]struct{}    // claims and pools whose ownership or usage may have changed, see TakeChanged
+	spaces       map[string]*space       // routing domain -> its addresses
+	pools        map[Key]*pool           // pool key -> known pool
+	poolByWindow map[*allocator.Pool]Key // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
+	changed      map[Key]struct{}        // claims and pools whose ownership or usage may have changed, see TakeChanged
 	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not
 	// (DecideMoved). Invariants: h.freeAt is set for each listed h; each holding with a
 	// freeAt and without a claim is listed.
@@ -54,7 +49,6 @@ type State struct {
 	// estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
 	inUse            addressesInUse // see inuse.go
-	lastOwnerID      allocator.OwnerID
 }
 
 // Limits bound the grants that a State accepts.
@@ -126,26 +120,24 @@ func (p *pool) familyWindow(w RangeRequest) (*allocator.Pool, error) {
 // New returns the state of a follower that counts the objects of the given resources.
 func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 	s := &State{
-		limits:           &lim,
-		newToken:         newToken,
-		leadership:       leadership{limits: &lim},
-		claims:           newClaims(),
-		grants:           newOpenGrants(),
-		standby:          newStandbyGrants(&lim),
-		journalRoom:      newJournalRoom(&lim),
-		movedRecords:     newMovedRecords(),
-		access:           newAccess(resources, &lim),
-		spaces:           map[string]*space{},
-		pools:            map[Key]*pool{},
-		poolByWindow:     map[*allocator.Pool]Key{},
-		holdings:         map[allocator.OwnerID]*holding{},
-		holdingsByKey:    map[Key][]*holding{},
-		holdingByRequest: map[string]*holding{},
-		changed:          map[Key]struct{}{},
-		withFreeAt:       map[Key]map[*holding]struct{}{},
-		cooldownSums:     map[Key]cooldownSum{},
-		undecided:        map[string]*holding{},
-		inUse:            newAddressesInUse(),
+		limits:       &lim,
+		newToken:     newToken,
+		leadership:   leadership{limits: &lim},
+		claims:       newClaims(),
+		holdings:     newHoldings(),
+		grants:       newOpenGrants(),
+		standby:      newStandbyGrants(&lim),
+		journalRoom:  newJournalRoom(&lim),
+		movedRecords: newMovedRecords(),
+		access:       newAccess(resources, &lim),
+		spaces:       map[string]*space{},
+		pools:        map[Key]*pool{},
+		poolByWindow: map[*allocator.Pool]Key{},
+		changed:      map[Key]struct{}{},
+		withFreeAt:   map[Key]map[*holding]struct{}{},
+		cooldownSums: map[Key]cooldownSum{},
+		undecided:    map[string]*holding{},
+		inUse:        newAddressesInUse(),
 	}
 	return s
 }

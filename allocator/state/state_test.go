@@ -513,7 +513,7 @@ func TestTakeOver_InheritedGrantIsNotGrantedAgain(t *testing.T) {
 	successor := newTestState(t)
 	successor.TakeOver(journal.Revision{Snapshot: record})
 	successor.StartGranting(successor.now)
-	successor.lastOwnerID = 100
+	successor.holdings.lastID = 100
 	successor.newToken = func() journal.Token { return journal.Token{99} }
 	again, err := successor.requestGrant(Request{Claim: key("a")})
 	if err != nil || again.Ranges[0] == g.Ranges[0] {
@@ -1131,7 +1131,7 @@ func TestTakeOver_GrantOfTwoFamilies(t *testing.T) {
 	successor.TakeOver(journal.Revision{Snapshot: s.commit()})
 	successor.ObservePool(successor.now, p)
 	successor.StartGranting(successor.now)
-	successor.lastOwnerID = 100
+	successor.holdings.lastID = 100
 	successor.newToken = func() journal.Token { return journal.Token{99} }
 	if again, err := successor.requestGrant(Request{Claim: key("b"), Ranges: dualStack}); err != nil || again.Ranges[0] == g.Ranges[0] || again.Ranges[1] == g.Ranges[1] {
 		t.Errorf("%v, %v: the claim of the inherited grant may still be stored", again, err)

@@ -66,7 +66,7 @@ func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim 
 func (s *State) inheritGrant(g *OpenGrant) {
 	domain := s.space(g.Space)
 	for owned := range domain.core.OwnedIn(g.Ranges[0]) { // all ranges of a holding have one owner: the first range is enough
-		h := s.holdings[owned.OwnerID]
+		h := s.holdings.find(owned.OwnerID)
 		if h.inherited && h.claim == nil && len(h.grants) > 0 && slices.Equal(h.ranges, g.Ranges) && h.grants[0].isForSameClaim(g) ||
 			h.claim != nil && slices.Equal(h.ranges, g.Ranges) && g.isFor(h.claim.Key, h.claim.UID) && g.NameHash != 0 {
 			g.holding = h
