@@ -100,7 +100,7 @@ func (s *State) passHolding(c *claim) bool {
 		}
 		s.claims.removeOwner(c)
 		c.holding, h.claim, object.holding = nil, object, h
-		s.setHoldingPool(h, object.Pool)
+		s.cooldowns.moveTo(h, object.Pool)
 		s.claims.addOwner(object)
 		if p := s.pools[c.Pool]; c.mayHaveMoved() && p != nil && p.Space == h.space && !p.Deleting { // the range is kept for the claim, also when the address object is gone
 			s.awaitMoveDecision(h, c)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -13,7 +14,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.holdings.check, s.checkHoldings, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.holdings.check, s.checkHoldings, s.checkCooldowns, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -70,20 +71,20 @@ func (s *State) checkStandby() error {
 	})
 }
 
+// checkCooldowns verifies the cooldowns, and the moves that are not decided.
+func (s *State) checkCooldowns() error {
+	return cmp.Or(s.cooldowns.check(s.holdings.all()), s.moves.check(s.holdings.has))
+}
+
 func (s *State) checkHoldings() error {
 	seen := map[journal.Token]allocator.OwnerID{}
 	for h := range s.holdings.all() {
 		name := fmt.Sprintf("holding %d of %s %v", h.id, h.key, h.ranges)
-		_, listed := s.withFreeAt[h.pool][h]
 		switch {
 		case h.state() == stateUnused:
 			return fmt.Errorf("%s is in no state", name)
 		case h.claim != nil && h.claim.holding != h:
 			return fmt.Errorf("%s: its claim has another holding", name)
-		case listed && h.freeAt.IsZero():
-			return fmt.Errorf("%s is listed in withFreeAt, without a freeAt", name)
-		case !listed && h.claim == nil && !h.freeAt.IsZero():
-			return fmt.Errorf("%s is in cooldown or moved, and not listed in withFreeAt", name)
 		}
 		if _, contested := s.space(h.space).contested[h]; contested != h.contested {
 			return fmt.Errorf("%s: contested %t, indexed %t", name, h.contested, contested)

@@ -208,7 +208,7 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 	case stateMoved:
 		e.Owner, e.Moved = h.key, true
 	default:
-		e.Until = h.freeAt.Add(s.recordClockAhead)
+		e.Until = s.recordClock.toRecord(h.freeAt)
 	}
 	return e
 }

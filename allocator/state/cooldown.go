@@ -2,53 +2,11 @@ package state
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
 )
-
-// The range of a claim that is gone is in cooldown for the pool's reuse delay before the
-// range is freed. The release records or the cooldown list of the pool contain the
-// cooldown, and each event of the pool repeats them. The package documentation defines
-// release records, cooldown list and moved record.
-
-// RecordClockAhead returns by how much the clock of recorded times is ahead of the clock
-// of this state's times.
-func (s *State) RecordClockAhead() time.Duration { return s.recordClockAhead }
-
-// SetRecordClockAhead sets by how much the clock of recorded times is ahead of the clock
-// of this state's times.
-func (s *State) SetRecordClockAhead(d time.Duration) { s.recordClockAhead = d }
-
-// indexFreeAt adds a holding to the holdings of its pool with a freeAt.
-func (s *State) indexFreeAt(h *holding) {
-	if s.withFreeAt[h.pool] == nil {
-		s.withFreeAt[h.pool] = map[*holding]struct{}{}
-	}
-	s.withFreeAt[h.pool][h] = struct{}{}
-}
-
-// setHoldingPool moves a holding to another pool.
-func (s *State) setHoldingPool(h *holding, pool Key) {
-	_, listed := s.withFreeAt[h.pool][h]
-	s.unindexFreeAt(h)
-	if h.pool = pool; listed {
-		s.indexFreeAt(h)
-	}
-}
-
-// unindexFreeAt removes a holding from the holdings of its pool with a freeAt.
-func (s *State) unindexFreeAt(h *holding) {
-	if delete(s.withFreeAt[h.pool], h); len(s.withFreeAt[h.pool]) == 0 {
-		delete(s.withFreeAt, h.pool)
-	}
-}
-
-// cooldown is the cooldown of a range, by the state's clock. releasedAt is the begin of
-// the cooldown; zero if it is not known.
-type cooldown struct{ releasedAt, freeAt time.Time }
 
 // cooldownRecordID identifies the record of a cooldown among the records of its pool. The
 // clocks of replicas may differ, so a record is converted once, when first observed. Each
@@ -61,9 +19,9 @@ type cooldownRecordID struct {
 // convertRecord converts a record that is observed for the first time. The clock of the
 // record's author may have been wrong: a release cannot be later than its observation.
 func (s *State) convertRecord(now time.Time, c RecordedRange) (r cooldown) {
-	r.freeAt = c.Until.Add(-s.recordClockAhead)
+	r.freeAt = s.recordClock.fromRecord(c.Until)
 	if !c.Since.IsZero() {
-		if r.releasedAt = c.Since.Add(-s.recordClockAhead); r.releasedAt.After(now) {
+		if r.releasedAt = s.recordClock.fromRecord(c.Since); r.releasedAt.After(now) {
 			r.releasedAt = now
 		}
 	}
@@ -90,10 +48,10 @@ func (s *State) shortenCooldowns(now time.Time, p Pool) {
 			h.freeAt = p.boundCooldown(now, cooldown{h.releasedAt, h.freeAt}).freeAt
 		}
 	}
-	for h := range s.withFreeAt[p.Key] {
+	for h := range s.cooldowns.of(p.Key) {
 		end(h)
 	}
-	for c := range s.claims.ownersOf(p.Key) { // also holdings that withFreeAt does not list: of claims that are being deleted, with a recorded cooldown
+	for c := range s.claims.ownersOf(p.Key) { // also holdings that cooldowns does not list: of claims that are being deleted, with a recorded cooldown
 		end(c.holding)
 	}
 }
@@ -101,13 +59,13 @@ func (s *State) shortenCooldowns(now time.Time, p Pool) {
 // endCooldowns ends all cooldowns of a pool. If a pool with this key is created while a
 // claim is being deleted, the cooldown of the claim begins again.
 func (s *State) endCooldowns(pool Key) {
-	delete(s.cooldownSums, pool)
-	for h := range s.withFreeAt[pool] {
+	s.cooldowns.forgetSum(pool)
+	for h := range s.cooldowns.of(pool) {
 		if !h.isMoved() {
 			s.endCooldown(h)
 		}
 	}
-	for c := range s.claims.ownersOf(pool) { // also holdings that withFreeAt does not list: of claims that are being deleted, with a recorded cooldown
+	for c := range s.claims.ownersOf(pool) { // also holdings that cooldowns does not list: of claims that are being deleted, with a recorded cooldown
 		c.cooldownBegan, c.cooldownRecorded = time.Time{}, false
 		if h := c.holding; !h.freeAt.IsZero() && !h.isMoved() {
 			s.endCooldown(h)
@@ -118,8 +76,7 @@ func (s *State) endCooldowns(pool Key) {
 // endCooldown ends the cooldown of a holding, and frees the holding if no further state
 // keeps it.
 func (s *State) endCooldown(h *holding) {
-	s.unindexFreeAt(h)
-	h.releasedAt, h.freeAt = time.Time{}, time.Time{}
+	s.cooldowns.end(h)
 	s.markChanged(h)
 	s.freeIfUnused(h)
 }
@@ -128,7 +85,7 @@ func (s *State) endCooldown(h *holding) {
 // cooldowns and moved ranges.
 func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 	known := map[allocator.Range]*holding{}
-	for h := range s.withFreeAt[p.Key] {
+	for h := range s.cooldowns.of(p.Key) {
 		if !h.isMoved() {
 			for _, r := range h.ranges {
 				if known[r] == nil || h.freeAt.After(known[r].freeAt) {
@@ -186,15 +143,14 @@ func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
 func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r cooldown) {
 	if h == nil {
 		h = s.addHolding(Key{}, p.Key, p.Space, c.Range)
-		h.releasedAt, h.freeAt = r.releasedAt, r.freeAt
-		s.indexFreeAt(h)
+		s.cooldowns.begin(h, r)
 		s.assignAddresses(h)
 		return
 	}
 	if releasing := h.claim; releasing != nil && !r.freeAt.Before(h.freeAt) && isRecordOf(releasing, c) {
 		releasing.cooldownRecorded = true
 		s.changed[releasing.Key] = struct{}{}
-		s.indexFreeAt(h) // so that the next cooldown list still has the range
+		s.cooldowns.list(h) // so that the next cooldown list still has the range
 	}
 	if r.freeAt.After(h.freeAt) {
 		h.freeAt = r.freeAt
@@ -238,16 +194,8 @@ func (s *State) CooldownsFull(pool Key, uid string) bool {
 // cooldownsFull reports whether maxCooldowns ranges of a pool are in cooldown: a claim
 // without a place in the cooldown list waits until a cooldown has ended.
 func (s *State) cooldownsFull(k Key) bool {
-	p, inCooldown := s.pools[k], 0
-	if p == nil || p.ReuseDelay == 0 || p.Deleting {
-		return false
-	}
-	for h := range s.withFreeAt[k] {
-		if !h.isMoved() {
-			inCooldown++
-		}
-	}
-	return inCooldown >= maxCooldowns
+	p := s.pools[k]
+	return p != nil && p.ReuseDelay > 0 && !p.Deleting && s.cooldowns.number(k) >= maxCooldowns
 }
 
 // recheckReleasing reports the claims of a pool that are being deleted as changed: some
@@ -260,7 +208,7 @@ func (s *State) recheckReleasing(pool Key) {
 	}
 }
 
-// isReleased reports whether the freeAt of a holding in withFreeAt is the end of the
+// isReleased reports whether the freeAt of a listed holding is the end of the
 // cooldown of its present owner, or the holding has no owner. Otherwise the freeAt is
 // left over from an earlier owner: an address object took the holding over, or a second
 // create of the same name, which was granted the same range (repeatableHolding), was
@@ -269,34 +217,11 @@ func (h *holding) isReleased() bool {
 	return h.claim == nil || !h.claim.cooldownBegan.IsZero() || h.claim.cooldownRecorded
 }
 
-// cooldownSum sums up the cooldowns of a pool.
-type cooldownSum struct {
-	addresses   int64     // saturates
-	firstFreeAt time.Time // end of the first cooldown
-}
-
-// sumCooldowns sums up the cooldowns of a pool. A contested range counts as owned.
-func (s *State) sumCooldowns(pool Key) (all cooldownSum) {
-	for h := range s.withFreeAt[pool] {
-		if h.isMoved() || h.contested || !h.isReleased() {
-			continue
-		}
-		for _, r := range h.ranges {
-			all.addresses = min(all.addresses, math.MaxInt64-r.Size()) + r.Size()
-		}
-		if all.firstFreeAt.IsZero() || h.freeAt.Before(all.firstFreeAt) {
-			all.firstFreeAt = h.freeAt
-		}
-	}
-	return all
-}
-
-// firstFreeAt returns when the first cooldown of a pool ends; zero if fewer addresses are
-// in cooldown than the pool is missing for a request. The sum is from the last Tick: a
-// pool may have thousands of cooldowns, and every denial reads the sum.
+// firstFreeAt returns when the first cooldown of a pool ends, by the clock of recorded
+// times; zero if fewer addresses are in cooldown than the pool is missing for a request.
 func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
-	if all := s.cooldownSums[pool]; all.addresses >= missing {
-		return all.firstFreeAt.Add(s.recordClockAhead)
+	if first, enough := s.cooldowns.firstOf(pool, missing); enough {
+		return s.recordClock.toRecord(first)
 	}
 	return time.Time{}
 }
@@ -306,8 +231,8 @@ func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
 // claims in conflict released a range, only the longest cooldown is listed.
 func (s *State) RangesToRecord(k Key) []RecordedRange {
 	var list []RecordedRange
-	for h := range s.withFreeAt[k] {
-		if h.isMoved() && s.isUndecided(h) || !h.isMoved() && !h.isReleased() {
+	for h := range s.cooldowns.of(k) {
+		if h.isMoved() && s.moves.isUndecided(h) || !h.isMoved() && !h.isReleased() {
 			continue
 		}
 		for _, r := range h.ranges {
@@ -316,9 +241,9 @@ func (s *State) RangesToRecord(k Key) []RecordedRange {
 			case h.isMoved():
 				c.Claim, c.MovedUID = h.key, h.movedUID
 			case h.releasedAt.IsZero():
-				c.Until = h.freeAt.Add(s.recordClockAhead)
+				c.Until = s.recordClock.toRecord(h.freeAt)
 			default:
-				c.Since, c.Until = h.releasedAt.Add(s.recordClockAhead), h.freeAt.Add(s.recordClockAhead)
+				c.Since, c.Until = s.recordClock.toRecord(h.releasedAt), s.recordClock.toRecord(h.freeAt)
 			}
 			list = append(list, c)
 		}
@@ -351,9 +276,9 @@ func (s *State) BeginCooldown(now time.Time, uid string) time.Duration {
 	if c.cooldownBegan.IsZero() {
 		c.cooldownBegan = now
 		if end := now.Add(p.ReuseDelay); end.After(c.holding.freeAt) {
-			c.holding.releasedAt, c.holding.freeAt = now, end
+			s.cooldowns.begin(c.holding, cooldown{now, end})
 		}
-		s.indexFreeAt(c.holding)
+		s.cooldowns.list(c.holding)
 		s.changed[p.Key] = struct{}{}
 	}
 	within := recordWithin + time.Duration(s.claims.numberOfOwners(c.Pool))*recordForEach

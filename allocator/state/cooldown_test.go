@@ -194,7 +194,7 @@ func TestCooldown_EndsWithItsPool(t *testing.T) {
 			s := newTestState(t)
 			s.recordCooldowns()
 			s.observeStored("a", "10.0.0.3", journal.Token{}, func(c *Claim) { c.Deleting = true })
-			if release(s); len(s.withFreeAt[modelPool]) == 0 {
+			if release(s); s.cooldowns.isEmpty(modelPool) {
 				t.Fatal("no range is in cooldown")
 			}
 			s.RemovePool(modelPool, s.version)

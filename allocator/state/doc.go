@@ -130,7 +130,7 @@
 //
 // The times in a record are by the API server's clock, as the author of the record
 // estimated it. A process converts the times to its own monotonic clock when it first
-// observes the record, by the offset recordClockAhead (SetRecordClockAhead), and keeps
+// observes the record, by the offset recordClock (SetRecordClockAhead), and keeps
 // the result: later settings of a clock change no known cooldown. Bounds: the cooldown
 // ends at most the pool's reuse delay after the observation, so the record of a clock
 // that was ahead does not last; and not before deletingSince + reuse delay, so the record

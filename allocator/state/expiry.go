@@ -91,18 +91,18 @@ func (s *State) Tick(now time.Time) {
 		s.recheckUnserved()
 	}
 	s.standby.endIdle(now)
-	clear(s.cooldownSums)
-	for k, holdings := range s.withFreeAt {
-		wasFull := s.cooldownsFull(k)
-		for h := range holdings {
+	s.cooldowns.forgetSums()
+	for pool := range s.cooldowns.pools() {
+		wasFull := s.cooldownsFull(pool)
+		for h := range s.cooldowns.of(pool) {
 			if !now.Before(h.freeAt) {
 				s.endCooldown(h)
 			}
 		}
-		if wasFull && !s.cooldownsFull(k) {
-			s.recheckReleasing(k)
+		if wasFull && !s.cooldownsFull(pool) {
+			s.recheckReleasing(pool)
 		}
-		s.cooldownSums[k] = s.sumCooldowns(k)
+		s.cooldowns.sumUp(pool)
 	}
 	s.removeUnconfirmedPools(now)
 	for name, domain := range s.spaces {

@@ -43,8 +43,8 @@ func (s *State) freeHolding(h *holding) {
 	}
 	s.markChanged(h)
 	s.holdings.remove(h)
-	s.endMoveDecision(h)
-	s.unindexFreeAt(h)
+	s.moves.decided(h)
+	s.cooldowns.unlist(h)
 	delete(domain.contested, h)
 	var rivals []*holding
 	for o := range domain.contested {
@@ -204,7 +204,7 @@ func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
 		h.releasedAt, h.freeAt = now, cooldownEnd
 	}
 	if !h.freeAt.IsZero() {
-		s.indexFreeAt(h)
+		s.cooldowns.list(h)
 	}
 	s.markChanged(h)
 	if s.freeIfUnused(h); s.holdings.has(h) {

@@ -21,7 +21,7 @@ import (
 
 type cooldownWorld struct {
 	rng      *rand.Rand
-	now      time.Time // monotonic clock of all replicas; the wall clock of a replica is ahead by State.recordClockAhead
+	now      time.Time // monotonic clock of all replicas; the wall clock of a replica is ahead by State.RecordClockAhead
 	version  uint64
 	uids     int
 	pool     Pool
@@ -77,7 +77,7 @@ func (w *cooldownWorld) restart(r *cooldownReplica) {
 // setClock sets the wall clock of a replica.
 func (w *cooldownWorld) setClock(r *cooldownReplica) {
 	off := []time.Duration{0, 0, time.Duration(w.rng.IntN(7200)) * time.Second, -time.Duration(w.rng.IntN(7200)) * time.Second}
-	r.state.recordClockAhead = off[w.rng.IntN(len(off))]
+	r.state.SetRecordClockAhead(off[w.rng.IntN(len(off))])
 }
 
 func (w *cooldownWorld) store(e event) {
@@ -96,7 +96,7 @@ func (w *cooldownWorld) store(e event) {
 // countRecords counts the records whose clock a replica sees ahead or behind.
 func (w *cooldownWorld) countRecords(r *cooldownReplica) {
 	for _, c := range w.pool.Recorded {
-		switch at := c.Since.Add(-r.state.recordClockAhead); {
+		switch at := c.Since.Add(-r.state.RecordClockAhead()); {
 		case at.After(w.now.Add(time.Minute)):
 			w.tally.ahead++
 		case at.Before(w.now.Add(-time.Hour)):
@@ -145,7 +145,7 @@ func (w *cooldownWorld) step() {
 		w.writeRecords(r)
 	case n < 93:
 		w.setClock(r)
-		w.logf("replica: clock ahead by %s", r.state.recordClockAhead)
+		w.logf("replica: clock ahead by %s", r.state.RecordClockAhead())
 	case n < 95:
 		w.logf("replica: restart")
 		w.restart(r)
@@ -221,7 +221,7 @@ func (w *cooldownWorld) releaseClaim(r *cooldownReplica) {
 			continue
 		}
 		if odd := c.UID[len(c.UID)-1]%2 == 1; odd {
-			since := w.now.Add(r.state.recordClockAhead).Truncate(time.Second)
+			since := w.now.Add(r.state.RecordClockAhead()).Truncate(time.Second)
 			if delay := r.state.pools[modelPool].ReuseDelay; delay > 0 {
 				w.pool.Recorded = append(slices.Clone(w.pool.Recorded), RecordedRange{Range: c.Ranges[0], Since: since, Until: since.Add(delay)})
 				w.store(event{pool: &w.pool})
@@ -269,7 +269,7 @@ func (w *cooldownWorld) writeRecords(r *cooldownReplica) {
 func (w *cooldownWorld) check() error {
 	for i, r := range w.replicas {
 		p := r.state.pools[modelPool]
-		for h := range r.state.withFreeAt[modelPool] {
+		for h := range r.state.cooldowns.of(modelPool) {
 			if latest := w.now.Add(p.ReuseDelay); h.claim == nil && h.freeAt.After(latest) {
 				return fmt.Errorf("replica %d: %s is in cooldown until %s, the reuse delay of %s ends %s earlier", i, h.ranges[0], h.freeAt, p.ReuseDelay, h.freeAt.Sub(latest))
 			}

@@ -2,6 +2,8 @@ package state
 
 import (
 	"cmp"
+	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -12,6 +14,49 @@ import (
 
 // noEnd is the freeAt of a moved range.
 var noEnd = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// moves are the holdings that wait for DecideMoved: of deleted claims that were marked as
+// moved.
+//
+// Invariant: a listed holding is moved, and listed under the UID of its moved object.
+type moves struct {
+	undecided map[string]*holding // UID of the deleted claim -> its holding
+}
+
+func newMoves() moves { return moves{undecided: map[string]*holding{}} }
+
+// await makes the moved holding of a claim wait for a decision.
+func (m *moves) await(h *holding, c *claim) {
+	h.movedUID, h.clusters = c.UID, c.Clusters
+	m.undecided[c.UID] = h
+}
+
+// decided ends the wait of a holding, if it waits.
+func (m *moves) decided(h *holding) {
+	if m.isUndecided(h) {
+		delete(m.undecided, h.movedUID)
+	}
+}
+
+// isUndecided reports whether a holding waits for a decision.
+func (m *moves) isUndecided(h *holding) bool { return m.undecided[h.movedUID] == h }
+
+// find returns the holding that waits for the decision about a deleted claim; nil if
+// there is none.
+func (m *moves) find(uid string) *holding { return m.undecided[uid] }
+
+// all iterates over the holdings that wait.
+func (m *moves) all() iter.Seq[*holding] { return maps.Values(m.undecided) }
+
+// check verifies the invariant.
+func (m *moves) check(isHolding func(*holding) bool) error {
+	for uid, h := range m.undecided {
+		if h.movedUID != uid || !h.isMoved() || !isHolding(h) {
+			return fmt.Errorf("holding %d of %s waits for the decision about %s, and was removed, or is not of its move", h.id, h.key, uid)
+		}
+	}
+	return nil
+}
 
 // isMoved reports whether the claim of a holding was moved to another cluster with its
 // range, or may have been.
@@ -32,9 +77,9 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 			if h.isMoved() && !h.isOfMove(c.MovedUID) {
 				return h
 			}
-			s.endMoveDecision(h) // the leader that recorded it has decided
+			s.moves.decided(h) // the leader that recorded it has decided
 			h.freeAt, h.movedUID = noEnd, cmp.Or(h.movedUID, c.MovedUID)
-			s.indexFreeAt(h)
+			s.cooldowns.list(h)
 			return h
 		}
 	}
@@ -45,7 +90,7 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 	}
 	h := s.addHolding(c.Claim, p.Key, p.Space, c.Range)
 	h.freeAt, h.movedUID = noEnd, c.MovedUID
-	s.indexFreeAt(h)
+	s.cooldowns.list(h)
 	s.assignAddresses(h)
 	return h
 }
@@ -131,38 +176,27 @@ func (s *State) awaitMoveDecision(h *holding, c *claim) {
 			return
 		}
 	}
-	h.freeAt, h.movedUID, h.clusters = noEnd, c.UID, c.Clusters
-	s.undecided[c.UID] = h
-	s.indexFreeAt(h)
+	h.freeAt = noEnd
+	s.moves.await(h, c)
+	s.cooldowns.list(h)
 }
-
-// endMoveDecision removes a holding from the holdings that wait for DecideMoved.
-func (s *State) endMoveDecision(h *holding) {
-	if s.isUndecided(h) {
-		delete(s.undecided, h.movedUID)
-	}
-}
-
-// isUndecided reports whether the holding waits for DecideMoved.
-func (s *State) isUndecided(h *holding) bool { return s.undecided[h.movedUID] == h }
 
 // DecideMoved records whether the deleted object with this UID, which was marked as
 // moved, was moved to another cluster. If it was not moved, its range is released with
 // the pool's cooldown.
 func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
-	h := s.undecided[uid]
+	h := s.moves.find(uid)
 	if h == nil {
 		return
 	}
-	s.endMoveDecision(h)
+	s.moves.decided(h)
 	s.markChanged(h)
 	if moved {
 		return
 	}
 	s.clearMoved(h)
 	if p := s.pools[h.pool]; h.claim == nil && p != nil && p.Space == h.space && p.ReuseDelay > 0 {
-		h.releasedAt, h.freeAt = now, now.Add(p.ReuseDelay)
-		s.indexFreeAt(h)
+		s.cooldowns.begin(h, cooldown{now, now.Add(p.ReuseDelay)})
 	}
 	s.freeIfUnused(h)
 }
@@ -170,9 +204,9 @@ func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
 // clearMoved ends the moved state of a holding: its claim came back, was not moved, or a
 // person removed the range from the cooldown list.
 func (s *State) clearMoved(h *holding) {
-	s.endMoveDecision(h)
-	s.unindexFreeAt(h)
-	h.releasedAt, h.freeAt, h.movedUID, h.clusters, h.listedSince, h.ignoreListsUntil = time.Time{}, time.Time{}, "", nil, 0, 0
+	s.moves.decided(h)
+	s.cooldowns.end(h)
+	h.movedUID, h.clusters, h.listedSince, h.ignoreListsUntil = "", nil, 0, 0
 }
 
 // UndecidedMove is a deleted object that was marked as moved by clusterctl and for which
@@ -185,8 +219,8 @@ type UndecidedMove struct {
 
 // UndecidedMoves lists the deleted objects that wait for DecideMoved.
 func (s *State) UndecidedMoves() (all []UndecidedMove) {
-	for uid, h := range s.undecided {
-		all = append(all, UndecidedMove{uid, h.key.Namespace, s.ClustersOf(h.clusters, h.pool)})
+	for h := range s.moves.all() {
+		all = append(all, UndecidedMove{h.movedUID, h.key.Namespace, s.ClustersOf(h.clusters, h.pool)})
 	}
 	return all
 }
@@ -209,7 +243,7 @@ func (s *State) freeUnlistedMoved(p *pool, gone bool) {
 	for _, c := range p.Recorded {
 		listed[c.Range] = true
 	}
-	for h := range s.withFreeAt[p.Key] {
+	for h := range s.cooldowns.of(p.Key) {
 		takenOut := len(h.ranges) == 1 && !listed[h.ranges[0]] && h.listedSince > 0 && h.listedSince <= p.MovedListRevision
 		if !h.isMoved() || !gone && !takenOut {
 			continue

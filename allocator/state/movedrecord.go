@@ -209,7 +209,7 @@ func (s *State) MovedRecordSaved(r MovedRecord) {
 			ignoredUntil[m.Identity()] = m.IgnoreListsUntil
 		}
 	}
-	for h := range s.withFreeAt[r.Pool] {
+	for h := range s.cooldowns.of(r.Pool) {
 		if !h.isMoved() || len(h.ranges) != 1 {
 			continue
 		}
@@ -228,8 +228,8 @@ func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, kn
 	if p := s.pools[k]; p == nil || p.UID != uid {
 		return nil, s.movedRecords.of(k), false
 	}
-	for h := range s.withFreeAt[k] {
-		if h.isMoved() && !s.isUndecided(h) {
+	for h := range s.cooldowns.of(k) {
+		if h.isMoved() && !s.moves.isUndecided(h) {
 			for _, r := range h.ranges {
 				list = append(list, Moved{r, h.key, h.movedUID, h.listedSince, h.ignoreListsUntil})
 			}
@@ -254,7 +254,7 @@ func (s *State) MayBeListed(k Key, version uint64, m Moved) bool {
 // CountMoved counts the moved ranges of a pool.
 func (s *State) CountMoved(k Key) (n MovedCount) {
 	p := s.pools[k]
-	if p == nil || len(s.withFreeAt[k]) == 0 {
+	if p == nil || s.cooldowns.isEmpty(k) {
 		return n
 	}
 	moved, stored, _ := s.MovedOf(k, p.UID)

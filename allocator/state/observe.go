@@ -224,7 +224,7 @@ func (s *State) bindClaim(c *claim) {
 	}
 	c.inheritedGrant = h.inherited
 	h.claim, h.inherited, c.holding, c.unverified = c, false, h, false
-	s.setHoldingPool(h, c.Pool)
+	s.cooldowns.moveTo(h, c.Pool)
 	s.holdings.endRequest(h)
 	s.holdings.moveTo(h, c.owner())
 	s.endMovedOfReturned(c)

@@ -52,7 +52,7 @@ func (s *State) expiryOf(h *holding) (until time.Time) {
 			until = end
 		}
 	}
-	return until.Add(s.recordClockAhead)
+	return s.recordClock.toRecord(until)
 }
 
 // withheldText describes a withheld range: which range, why, and until when.

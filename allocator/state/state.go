@@ -23,6 +23,9 @@ type State struct {
 	holdings     holdings
 	grants       openGrants
 	standby      standbyGrants
+	cooldowns    cooldowns
+	moves        moves
+	recordClock  recordClock
 	journalRoom  journalRoom
 	access       access
 	movedRecords movedRecords
@@ -31,24 +34,7 @@ type State struct {
 	pools        map[Key]*pool           // pool key -> known pool
 	poolByWindow map[*allocator.Pool]Key // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
 	changed      map[Key]struct{}        // claims and pools whose ownership or usage may have changed, see TakeChanged
-	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not
-	// (DecideMoved). Invariants: h.freeAt is set for each listed h; each holding with a
-	// freeAt and without a claim is listed.
-	//
-	// A listed holding has a claim if (a) the cooldown of the claim has begun
-	// (BeginCooldown) or is recorded (claim.cooldownRecorded), or (b) the freeAt is the
-	// end of an earlier owner's cooldown, since a second create of the same name was
-	// granted the range before the first object was gone, or an address object took the
-	// holding over (isReleased is false), or (c) the pool's list or the moved record
-	// shows the range as moved (keepMoved) before this replica has observed that the
-	// moved object is gone, or while an address object of the claim owns the range.
-	withFreeAt   map[Key]map[*holding]struct{}
-	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
-	undecided    map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
-	// recordClockAhead is by how much the clock of recorded times (the API server's, as
-	// estimated) is ahead of the callers' clock.
-	recordClockAhead time.Duration
-	inUse            addressesInUse // see inuse.go
+	inUse        addressesInUse          // see inuse.go
 }
 
 // Limits bound the grants that a State accepts.
@@ -127,6 +113,8 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		holdings:     newHoldings(),
 		grants:       newOpenGrants(),
 		standby:      newStandbyGrants(&lim),
+		cooldowns:    newCooldowns(),
+		moves:        newMoves(),
 		journalRoom:  newJournalRoom(&lim),
 		movedRecords: newMovedRecords(),
 		access:       newAccess(resources, &lim),
@@ -134,9 +122,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		pools:        map[Key]*pool{},
 		poolByWindow: map[*allocator.Pool]Key{},
 		changed:      map[Key]struct{}{},
-		withFreeAt:   map[Key]map[*holding]struct{}{},
-		cooldownSums: map[Key]cooldownSum{},
-		undecided:    map[string]*holding{},
 		inUse:        newAddressesInUse(),
 	}
 	return s
