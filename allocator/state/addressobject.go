@@ -102,7 +102,7 @@ func (s *State) passHolding(c *claim) bool {
 		c.holding, h.claim, object.holding = nil, object, h
 		s.cooldowns.moveTo(h, object.Pool)
 		s.claims.addOwner(object)
-		if p := s.pools[c.Pool]; c.mayHaveMoved() && p != nil && p.Space == h.space && !p.Deleting { // the range is kept for the claim, also when the address object is gone
+		if p := s.pools.find(c.Pool); c.mayHaveMoved() && p != nil && p.Space == h.space && !p.Deleting { // the range is kept for the claim, also when the address object is gone
 			s.awaitMoveDecision(h, c)
 		}
 		s.reevaluateConflicts(h)

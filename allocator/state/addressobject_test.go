@@ -140,7 +140,7 @@ func TestMoved_OfALateAddressObjectIsNotRecorded(t *testing.T) {
 			s.observeDeleted("object")
 			s.DecideMoved(s.now, "object", true)
 			if tc.record {
-				s.SetMovedRecord(MovedRecord{Pool: modelPool, UID: s.pools[modelPool].UID, Parts: []MovedRecordPart{{
+				s.SetMovedRecord(MovedRecord{Pool: modelPool, UID: s.pools.find(modelPool).UID, Parts: []MovedRecordPart{{
 					Name: "part", Moved: []Moved{{Range: mustRange("10.0.0.3"), Claim: key("web"), MovedUID: "object"}},
 				}}})
 			}

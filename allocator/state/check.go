@@ -14,7 +14,7 @@ import (
 // call Check after each step, and a manager that is built for the chaos test calls it as
 // often as its share of the time allows.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.holdings.check, s.checkHoldings, s.checkCooldowns, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
+	for _, check := range []func() error{s.leadership.check, s.proofs.check, s.checkCommitQueue, s.checkAccess, s.pools.check, s.movedRecords.check, s.grants.check, s.checkGrants, s.checkStandby, s.holdings.check, s.checkHoldings, s.checkCooldowns, s.claims.check, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -31,8 +31,8 @@ func (s *State) checkAccess() error {
 	for c := range s.claims.all() {
 		stored[c.Key.Resource]++
 	}
-	for k := range s.pools {
-		stored[k.Resource]++
+	for p := range s.pools.all() {
+		stored[p.Key.Resource]++
 	}
 	return s.access.check(stored)
 }

@@ -194,7 +194,7 @@ func (s *State) CooldownsFull(pool Key, uid string) bool {
 // cooldownsFull reports whether maxCooldowns ranges of a pool are in cooldown: a claim
 // without a place in the cooldown list waits until a cooldown has ended.
 func (s *State) cooldownsFull(k Key) bool {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	return p != nil && p.ReuseDelay > 0 && !p.Deleting && s.cooldowns.number(k) >= maxCooldowns
 }
 

@@ -29,7 +29,7 @@ func (s *State) checkUngranted(c *claim) error {
 	case !altered && ((c.Ready || c.AllocatedEarlier) && !c.unverified || !c.Token.IsZero()):
 		return nil
 	}
-	if p := s.pools[c.Pool]; altered && !c.Token.IsZero() && (p == nil || p.Fault != "") {
+	if p := s.pools.find(c.Pool); altered && !c.Token.IsZero() && (p == nil || p.Fault != "") {
 		return nil
 	}
 	return s.checkOfferedTo(c, nil)
@@ -62,7 +62,7 @@ func (s *State) admitAllDeferred() {
 // another pool blocks them: the range that the claim's own pool keeps for the claim's
 // name, and the ranges listed in kept.
 func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
-	p := s.pools[c.Pool]
+	p := s.pools.find(c.Pool)
 	switch {
 	case c.Pool != (Key{}) && p == nil:
 		return &NoPoolError{Pool: c.Pool}
@@ -77,12 +77,14 @@ func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 		if p != nil && !slices.ContainsFunc(p.Window, func(o allocator.Range) bool { return o.Covers(r) }) {
 			return p.outsideError(&allocator.OutsideError{Range: r, Window: p.Window})
 		}
-		for _, o := range s.pools {
-			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && o.Space == s.routingDomainOf(c) && (o != p || !slices.Contains(kept, r)) {
-				return o.blockedError(c.Pool, o.Blocked[at])
-			}
+		isKept, besides := slices.Contains(kept, r), (*pool)(nil)
+		if isKept {
+			besides = p
 		}
-		if !slices.Contains(kept, r) {
+		if by, blocked := s.pools.blocking(s.routingDomainOf(c), r, besides); by != nil {
+			return by.blockedError(c.Pool, blocked)
+		}
+		if !isKept {
 			if used := s.avoidedIn(s.routingDomainOf(c), r); used != nil {
 				return &PoolError{Pool: c.Pool, Err: used}
 			}

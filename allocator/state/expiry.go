@@ -32,7 +32,7 @@ func (s *State) ExpiredGrants(now time.Time) []*OpenGrant {
 // fence or later. For a stored object, the last applied version of the resource does not
 // prove that: the objects of a list are applied in no particular order.
 func (s *State) hasObservedFence(g *OpenGrant) bool {
-	c, p := s.claims.find(g.UID), s.pools[g.StoredObject()]
+	c, p := s.claims.find(g.UID), s.pools.find(g.StoredObject())
 	switch {
 	case c != nil:
 		return c.ResourceVersion >= g.fenceVersion
@@ -55,7 +55,7 @@ func (g *OpenGrant) StoredObject() Key {
 // this leader, so the new leader knows the outcome of the grant.
 func (s *State) RecordFence(now time.Time, g *OpenGrant, version uint64) {
 	g.fenceVersion, g.fencedAt = version, now
-	if version == 0 && s.claims.find(g.UID) == nil && s.pools[g.StoredObject()] == nil {
+	if version == 0 && s.claims.find(g.UID) == nil && s.pools.find(g.StoredObject()) == nil {
 		s.ExpireGrant(g)
 	}
 }

@@ -176,7 +176,7 @@ func (s *State) markChanged(h *holding) {
 	for _, r := range h.ranges {
 		s.updateAvoided(h.space, r)
 		for p := range s.space(h.space).core.PoolsOffering(r) {
-			s.changed[s.poolByWindow[p]] = struct{}{}
+			s.changed[s.pools.ofWindow(p)] = struct{}{}
 		}
 	}
 }

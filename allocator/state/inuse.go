@@ -83,8 +83,8 @@ func (s *State) NarrowsInUse(p Pool) (freed []string) {
 		return nil
 	}
 	domains := map[string]bool{}
-	for k, other := range s.pools {
-		if k != p.Key {
+	for other := range s.pools.all() {
+		if other.Key != p.Key {
 			domains[other.Space] = true
 		}
 	}
@@ -256,7 +256,7 @@ func allRanges(index *allocator.Space) []allocator.Range {
 // addresses of each routing domain.
 func (s *State) checkInUse() error {
 	pools := 0
-	for _, p := range s.pools {
+	for p := range s.pools.all() {
 		pools += boolToInt(p.Space == "")
 	}
 	if pools != s.inUse.defaultPools {

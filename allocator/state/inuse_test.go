@@ -94,7 +94,7 @@ func TestInUse_RoutingDomainOfTheCluster(t *testing.T) {
 	red, blue := s.observePoolIn("red"), s.observePoolIn("blue")
 	s.expectInUse(modelPool, true, 9)
 	s.expectInUse(red.Key, false, 2)
-	first := s.pools[modelPool].Pool
+	first := s.pools.find(modelPool).Pool
 	s.TakeChanged()
 	s.RemovePool(modelPool, 0)
 	if changed := s.TakeChanged(); !slices.Contains(changed, red.Key) || !slices.Contains(changed, blue.Key) {

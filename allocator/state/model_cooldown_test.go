@@ -123,7 +123,7 @@ func (w *cooldownWorld) deliver(r *cooldownReplica) {
 	default:
 		known := r.state.claims.find(e.claim.UID)
 		if known != nil && !known.Deleting && e.claim.Deleting {
-			r.deleted[e.claim.Ranges[0]] = observedDeletion{w.now, r.state.pools[modelPool].ReuseDelay}
+			r.deleted[e.claim.Ranges[0]] = observedDeletion{w.now, r.state.pools.find(modelPool).ReuseDelay}
 		}
 		r.state.ObserveClaim(w.now, e.claim)
 	}
@@ -222,7 +222,7 @@ func (w *cooldownWorld) releaseClaim(r *cooldownReplica) {
 		}
 		if odd := c.UID[len(c.UID)-1]%2 == 1; odd {
 			since := w.now.Add(r.state.RecordClockAhead()).Truncate(time.Second)
-			if delay := r.state.pools[modelPool].ReuseDelay; delay > 0 {
+			if delay := r.state.pools.find(modelPool).ReuseDelay; delay > 0 {
 				w.pool.Recorded = append(slices.Clone(w.pool.Recorded), RecordedRange{Range: c.Ranges[0], Since: since, Until: since.Add(delay)})
 				w.store(event{pool: &w.pool})
 				for _, r := range w.replicas {
@@ -243,7 +243,7 @@ func (w *cooldownWorld) releaseClaim(r *cooldownReplica) {
 // writeRecords writes the cooldowns of a replica to the pool, rounded to seconds as
 // records are.
 func (w *cooldownWorld) writeRecords(r *cooldownReplica) {
-	if known := r.state.pools[modelPool]; known.ResourceVersion != w.pool.ResourceVersion {
+	if known := r.state.pools.find(modelPool); known.ResourceVersion != w.pool.ResourceVersion {
 		return // a conflict
 	}
 	list := r.state.RangesToRecord(modelPool)
@@ -268,7 +268,7 @@ func (w *cooldownWorld) writeRecords(r *cooldownReplica) {
 // check checks the first two invariants.
 func (w *cooldownWorld) check() error {
 	for i, r := range w.replicas {
-		p := r.state.pools[modelPool]
+		p := r.state.pools.find(modelPool)
 		for h := range r.state.cooldowns.of(modelPool) {
 			if latest := w.now.Add(p.ReuseDelay); h.claim == nil && h.freeAt.After(latest) {
 				return fmt.Errorf("replica %d: %s is in cooldown until %s, the reuse delay of %s ends %s earlier", i, h.ranges[0], h.freeAt, p.ReuseDelay, h.freeAt.Sub(latest))

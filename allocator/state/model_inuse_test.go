@@ -54,7 +54,7 @@ func (w *world) avoids(r *replica, domain string) bool {
 	if w.clusterDomain != nil {
 		return domain == *w.clusterDomain
 	}
-	for _, p := range r.state.pools {
+	for _, p := range r.state.pools.byKey {
 		if p.Space == "" {
 			return domain == ""
 		}
@@ -65,7 +65,7 @@ func (w *world) avoids(r *replica, domain string) bool {
 // grant requests a grant from a replica, and checks it against the addresses in use.
 func (w *world) grant(r *replica, q Request) (*OpenGrant, error) {
 	domain := q.Space
-	if p := r.state.pools[q.Pool]; p != nil {
+	if p := r.state.pools.find(q.Pool); p != nil {
 		domain = p.Space
 	}
 	var free []allocator.Range // addresses in use without an owner

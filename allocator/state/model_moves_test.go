@@ -389,7 +389,7 @@ func (w *world) storedMovedRecord() MovedRecord {
 // reconcilePool also deletes address objects without a claim.
 func (w *world) reconcilePool(r *replica) {
 	b := r.state
-	p := b.pools[modelPool]
+	p := b.pools.find(modelPool)
 	recorded := b.RangesToRecord(modelPool)
 	var omitted RecordedRange
 	if len(recorded) > 1 && !w.settling && (p.ResourceVersion/versionStep)%3 == 0 { // the pool has room for all ranges but one

@@ -69,7 +69,7 @@ func (w *world) restoreEtcd() {
 		if r.commitInFlight != nil && r.reply == replyStored { // the reply has arrived
 			r.newestJournal = parseVersion(r.replyVersion)
 		}
-		isAhead := max(r.position, r.readPosition) > b.eventCount || r.scannedGrants != nil || r.state.pools[modelPool].ResourceVersion > b.pool.ResourceVersion
+		isAhead := max(r.position, r.readPosition) > b.eventCount || r.scannedGrants != nil || r.state.pools.find(modelPool).ResourceVersion > b.pool.ResourceVersion
 		isAhead = isAhead || r.state.leadership.granting && w.movedRecordVersion > b.movedRecordVersion
 		if isAhead && r.newestJournal <= parseVersion(b.lease.ResourceVersion) {
 			return

@@ -147,7 +147,7 @@ func (s *State) isRecordedMove(h *holding) bool {
 			return true
 		}
 	}
-	p := s.pools[h.pool]
+	p := s.pools.find(h.pool)
 	return p != nil && slices.ContainsFunc(p.Recorded, func(c RecordedRange) bool { return c.IsMoved() && isRange(c.Range, c.Claim) })
 }
 
@@ -195,7 +195,7 @@ func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
 		return
 	}
 	s.clearMoved(h)
-	if p := s.pools[h.pool]; h.claim == nil && p != nil && p.Space == h.space && p.ReuseDelay > 0 {
+	if p := s.pools.find(h.pool); h.claim == nil && p != nil && p.Space == h.space && p.ReuseDelay > 0 {
 		s.cooldowns.begin(h, cooldown{now, now.Add(p.ReuseDelay)})
 	}
 	s.freeIfUnused(h)
@@ -228,7 +228,7 @@ func (s *State) UndecidedMoves() (all []UndecidedMove) {
 // ClustersOf returns the Clusters of a claim: the Clusters that the claim names; if it
 // names no Cluster, the Cluster of its pool.
 func (s *State) ClustersOf(named []string, pool Key) []string {
-	if p := s.pools[pool]; len(named) == 0 && p != nil && p.Cluster != "" {
+	if p := s.pools.find(pool); len(named) == 0 && p != nil && p.Cluster != "" {
 		return []string{p.Cluster}
 	}
 	return named

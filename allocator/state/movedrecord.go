@@ -167,7 +167,7 @@ func (s *State) SetMovedRecords(all []MovedRecord) {
 // SetMovedRecord applies the moved record of a pool as read.
 func (s *State) SetMovedRecord(r MovedRecord) {
 	s.movedRecords.read(r)
-	if p := s.pools[r.Pool]; p != nil {
+	if p := s.pools.find(r.Pool); p != nil {
 		s.applyMovedRecord(p)
 	}
 }
@@ -225,7 +225,7 @@ func (s *State) MovedRecordSaved(r MovedRecord) {
 // MovedOf lists the moved ranges of a pool in address order, and returns the stored moved
 // record. known is false if no pool with this UID is known.
 func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, known bool) {
-	if p := s.pools[k]; p == nil || p.UID != uid {
+	if p := s.pools.find(k); p == nil || p.UID != uid {
 		return nil, s.movedRecords.of(k), false
 	}
 	for h := range s.cooldowns.of(k) {
@@ -247,13 +247,13 @@ func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, kn
 // the list that this version of the pool has: a list between two observed versions may
 // show the range.
 func (s *State) MayBeListed(k Key, version uint64, m Moved) bool {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	return p == nil || p.ResourceVersion != version || p.MovedListRevision == 0 || m.ListedSince > 0 || m.IgnoreListsUntil < p.MovedListRevision
 }
 
 // CountMoved counts the moved ranges of a pool.
 func (s *State) CountMoved(k Key) (n MovedCount) {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	if p == nil || s.cooldowns.isEmpty(k) {
 		return n
 	}

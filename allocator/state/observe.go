@@ -89,7 +89,7 @@ func (s *State) keepDomain(known *claim, c *Claim) {
 	if h == nil || c.Token != known.Token && !c.MarkedMoved {
 		return
 	}
-	if known.SpaceGranted || c.SpaceGranted && s.pools[known.Pool] != nil { // a claim without the record is where its known pool is
+	if known.SpaceGranted || c.SpaceGranted && s.pools.find(known.Pool) != nil { // a claim without the record is where its known pool is
 		c.Space, c.SpaceGranted = h.space, true
 	}
 }
@@ -161,7 +161,7 @@ func (s *State) routingDomainOf(c *claim) string {
 	if c.holding != nil {
 		return c.holding.space
 	}
-	if p := s.pools[c.Pool]; p != nil && !c.SpaceGranted {
+	if p := s.pools.find(c.Pool); p != nil && !c.SpaceGranted {
 		return p.Space
 	}
 	return c.Space
@@ -171,7 +171,7 @@ func (s *State) routingDomainOf(c *claim) string {
 // in another routing domain: then it has been made anew, and is not the pool from which
 // the addresses are.
 func (s *State) poolOf(c *claim) *pool {
-	if p := s.pools[c.Pool]; p != nil && p.Space == c.holding.space {
+	if p := s.pools.find(c.Pool); p != nil && p.Space == c.holding.space {
 		return p
 	}
 	return nil
@@ -325,10 +325,10 @@ func (s *State) ReplacePools(now time.Time, resource string, all []Pool) (remove
 	for _, p := range all {
 		listed[p.Key] = struct{}{}
 	}
-	for k, p := range s.pools {
-		if _, ok := listed[k]; !ok && k.Resource == resource && !p.readAhead {
-			s.RemovePool(k, 0)
-			removed = append(removed, k)
+	for p := range s.pools.all() {
+		if _, ok := listed[p.Key]; !ok && p.Key.Resource == resource && !p.readAhead {
+			s.RemovePool(p.Key, 0)
+			removed = append(removed, p.Key)
 		}
 	}
 	for _, p := range all {

@@ -13,7 +13,7 @@ import (
 func TestEvent_OfAListedObjectReportsItAsChanged(t *testing.T) {
 	s := newTestState(t)
 	listed := Claim{Key: key("listed"), UID: "listed", ResourceVersion: 100, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.1")}}
-	pool := s.pools[modelPool].Pool
+	pool := s.pools.find(modelPool).Pool
 	pool.ResourceVersion = 101
 	s.ReplaceClaims(s.now, modelClaims, []ListedClaim{{UID: listed.UID, ResourceVersion: listed.ResourceVersion, Convert: func() Claim { return listed }}})
 	s.ReplacePools(s.now, modelPools, []Pool{pool})

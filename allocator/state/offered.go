@@ -44,7 +44,7 @@ func (s *State) FindNotOffered(uid string) *NotOfferedError {
 	if c == nil || c.holding == nil || c.holding.contested || c.Pool == (Key{}) || c.OwnerClaim != (Key{}) {
 		return nil
 	}
-	p, e := s.pools[c.Pool], &NotOfferedError{Pool: c.Pool}
+	p, e := s.pools.find(c.Pool), &NotOfferedError{Pool: c.Pool}
 	switch {
 	case p == nil && s.access.isDenied(c.Pool.Resource), p != nil && p.Fault != "":
 		return nil

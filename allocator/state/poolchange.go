@@ -76,7 +76,7 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	if s.access.isDenied(p.Key.Resource) {
 		return nil, s.access.deniedError(p.Key.Resource)
 	}
-	old := s.pools[p.Key]
+	old := s.pools.find(p.Key)
 	if old == nil {
 		return nil, nil
 	}

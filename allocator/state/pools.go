@@ -2,7 +2,6 @@ package state
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,7 +17,7 @@ func (s *State) ObservePool(now time.Time, p Pool) { s.storePool(now, p, false) 
 // AddReadPool applies a pool from a live read, ahead of its event. An unknown pool is
 // ignored if later events have been applied: the pool may be gone.
 func (s *State) AddReadPool(now time.Time, p Pool) {
-	if s.pools[p.Key] != nil || !s.access.hasApplied(p.Key.Resource, p.ResourceVersion) {
+	if s.pools.find(p.Key) != nil || !s.access.hasApplied(p.Key.Resource, p.ResourceVersion) {
 		s.storePool(now, p, true)
 	}
 }
@@ -30,14 +29,14 @@ const unconfirmedPoolLife = 10 * time.Second
 // removeUnconfirmedPools removes pools that were read live and whose event did not
 // arrive: such a pool was deleted before the informers listed.
 func (s *State) removeUnconfirmedPools(now time.Time) {
-	for k, p := range s.pools {
+	for p := range s.pools.all() {
 		switch {
-		case !p.readAhead, !s.access.hasApplied(k.Resource, p.ResourceVersion):
+		case !p.readAhead, !s.access.hasApplied(p.Key.Resource, p.ResourceVersion):
 			p.eventOverdueSince = time.Time{}
 		case p.eventOverdueSince.IsZero():
 			p.eventOverdueSince = now
 		case now.Sub(p.eventOverdueSince) >= unconfirmedPoolLife:
-			s.RemovePool(k, 0)
+			s.RemovePool(p.Key, 0)
 		}
 	}
 }
@@ -48,15 +47,14 @@ func (s *State) removeUnconfirmedPools(now time.Time) {
 // is known from a read of the API server, a reconcile before the event has seen an older
 // pool or none.
 func (s *State) storePool(now time.Time, p Pool, ahead bool) {
-	known, changedDomain, same, freedInUse := s.pools[p.Key], true, false, false
+	known, changedDomain, same, freedInUse := s.pools.find(p.Key), true, false, false
 	var before Pool
 	if known != nil {
 		before = known.Pool
 	}
 	switch {
 	case known == nil:
-		known = &pool{}
-		s.pools[p.Key] = known
+		known = s.pools.add(p.Key)
 		s.access.objectStored(p.Key.Resource)
 		freedInUse = s.countDefaultPools(p.Space, 1)
 	case p.ResourceVersion <= known.ResourceVersion:
@@ -70,7 +68,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		}
 		return
 	case known.Space != p.Space:
-		s.hidePool(known)
+		s.pools.hide(known, s.space(known.Space).core)
 		s.markBlockChanges(known.Space, known.Blocked, nil)
 		known.Blocked = nil
 		s.countDefaultPools(known.Space, -1)
@@ -96,7 +94,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		known.Policy = allocator.BestFit
 	}
 	if !same {
-		s.showPool(known)
+		s.pools.show(known, s.space(p.Space).core)
 	}
 	if changedDomain {
 		s.markOwners(p.Key)
@@ -122,7 +120,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 
 // HasObserved reports whether this version of a pool, or a later version, is known.
 func (s *State) HasObserved(k Key, resourceVersion uint64) bool {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	return p != nil && p.ResourceVersion >= resourceVersion
 }
 
@@ -133,91 +131,12 @@ func (s *State) markBlockChanges(space string, before, after []allocator.Range) 
 		return
 	}
 	touch := allocator.OverlapsAny(slices.Concat(before, after))
-	for k, p := range s.pools {
-		if p.Space == space && touch(p.Window) {
-			s.changed[k] = struct{}{}
+	for p := range s.pools.in(space) {
+		if touch(p.Window) {
+			s.changed[p.Key] = struct{}{}
 		}
 	}
 }
-
-// showPool adds the window of a pool to its routing domain: the whole window, each family
-// if the window has two, and each range if the pool allocates its ranges in order.
-func (s *State) showPool(p *pool) {
-	core, name := s.space(p.Space).core, p.Key.coreName()
-	for _, part := range p.families {
-		delete(s.poolByWindow, part)
-	}
-	s.showOrderedParts(p)
-	p.core = core.SetPool(name, p.Window, p.Blocked)
-	p.exactChecker, p.families = p.core, map[int]*allocator.Pool{}
-	s.poolByWindow[p.core] = p.Key
-	for _, bits := range families {
-		part := slices.DeleteFunc(slices.Clone(p.Window), func(r allocator.Range) bool { return r.First.BitLen() != bits })
-		switch {
-		case len(part) == 0:
-			core.RemovePool(partName(name, bits))
-		case len(part) == len(p.Window):
-			p.families[bits] = p.core
-			core.RemovePool(partName(name, bits))
-		default:
-			p.families[bits] = core.SetPool(partName(name, bits), part, nil)
-			s.poolByWindow[p.families[bits]] = p.Key
-		}
-	}
-}
-
-// showOrderedParts adds each range of a pool that allocates its ranges in order.
-func (s *State) showOrderedParts(p *pool) {
-	if !p.Ordered || len(p.Window) < 2 {
-		s.setOrderedParts(p, nil)
-	} else {
-		s.setOrderedParts(p, p.Window)
-	}
-}
-
-// setOrderedParts adds these ranges of a pool, and removes all others. A range that was
-// added earlier costs little: a pool may have thousands of ranges.
-func (s *State) setOrderedParts(p *pool, ranges []allocator.Range) {
-	core, stay := s.space(p.Space).core, map[allocator.Range]bool{}
-	var (
-		gone  []string
-		shown []allocator.Offer
-	)
-	for _, r := range ranges {
-		stay[r] = true
-		shown = append(shown, allocator.Offer{Name: orderedName(p.Key.coreName(), r), Window: []allocator.Range{r}})
-	}
-	for i, r := range p.orderedRanges {
-		if !stay[r] {
-			gone = append(gone, orderedName(p.Key.coreName(), r))
-			delete(s.poolByWindow, p.orderedParts[i])
-		}
-	}
-	core.RemovePools(gone...)
-	p.orderedRanges, p.orderedParts = ranges, core.SetPools(shown...)
-	for _, part := range p.orderedParts {
-		s.poolByWindow[part] = p.Key
-	}
-}
-
-// hidePool removes a pool from its routing domain.
-func (s *State) hidePool(p *pool) {
-	core, name := s.space(p.Space).core, p.Key.coreName()
-	core.RemovePool(name)
-	delete(s.poolByWindow, p.core)
-	for _, bits := range families {
-		core.RemovePool(partName(name, bits))
-		delete(s.poolByWindow, p.families[bits])
-	}
-	s.setOrderedParts(p, nil)
-}
-
-// families lists the bits of an IPv4 and an IPv6 address.
-var families = []int{32, 128}
-
-func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, bits) }
-
-func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.String() }
 
 // RemovePool applies the delete event of a pool: the pool is gone. Owners keep their
 // ranges; the pool's cooldowns end, and its moved ranges are freed, as release records,
@@ -227,10 +146,9 @@ func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.
 func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	s.RecordApplied(k.Resource, resourceVersion)
 	s.changed[k] = struct{}{}
-	if p := s.pools[k]; p != nil {
+	if p := s.pools.find(k); p != nil {
 		s.markOwners(k)
-		s.hidePool(p)
-		delete(s.pools, k)
+		s.pools.remove(p, s.space(p.Space).core)
 		s.countDefaultPools(p.Space, -1)
 		s.markBlockChanges(p.Space, p.Blocked, nil)
 		s.freeUnlistedMoved(p, true)

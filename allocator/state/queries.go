@@ -163,7 +163,7 @@ func (s *State) domainOfUpdate(c Claim, uid string) string {
 	if c.SpaceGranted {
 		return c.Space
 	}
-	if p := s.pools[c.Pool]; p != nil {
+	if p := s.pools.find(c.Pool); p != nil {
 		return p.Space
 	}
 	if stored := s.claims.find(uid); stored != nil && stored.holding != nil && stored.Pool == c.Pool {
@@ -193,7 +193,7 @@ type Usage struct {
 
 // Usage returns the usage of a pool; false if the pool is not known.
 func (s *State) Usage(k Key) (Usage, bool) {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	if p == nil {
 		return Usage{}, false
 	}
@@ -205,7 +205,7 @@ func (s *State) Usage(k Key) (Usage, bool) {
 // FreeIn lists the blocks of free addresses of a pool, which Usage counts, in address
 // order; false if the pool is not known. The cost grows with the number of blocks.
 func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	if p == nil {
 		return nil, false
 	}
@@ -251,7 +251,7 @@ const createLanding = 5 * time.Second
 // its pool: the grant counts for every pool that offers one of its ranges. The cost grows
 // with the number of open grants.
 func (s *State) AwaitsCreate(now time.Time, pool Key) (wait time.Duration) {
-	p := s.pools[pool]
+	p := s.pools.find(pool)
 	if p == nil {
 		return 0
 	}
@@ -279,7 +279,7 @@ type Owned struct {
 // this pool or a second pool, in address order. The list has at most limit elements;
 // total counts all.
 func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total int64) {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	if p == nil {
 		return nil, 0
 	}
@@ -301,7 +301,7 @@ func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total i
 // Unowned returns the addresses that no claim owns, or may come to own, in the routing
 // domain of a pool.
 func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
-	p := s.pools[k]
+	p := s.pools.find(k)
 	if p == nil {
 		return nil
 	}
@@ -348,10 +348,8 @@ func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 		return nil
 	}
 	var offered []allocator.Range
-	for _, o := range s.pools {
-		if o.Space == p.Space {
-			offered = append(offered, o.Window...)
-		}
+	for o := range s.pools.in(p.Space) {
+		offered = append(offered, o.Window...)
 	}
 	for _, part := range []struct {
 		ranges []allocator.Range
@@ -402,9 +400,9 @@ func compareAddresses(x, y Owned) int { return x.Range.First.Compare(y.Range.Fir
 func (s *State) Overlapping(p Pool) []Key {
 	var keys []Key
 	isOffered := allocator.OverlapsAny(p.Window)
-	for k, o := range s.pools {
-		if k != p.Key && o.Space == p.Space && isOffered(o.Window) {
-			keys = append(keys, k)
+	for o := range s.pools.in(p.Space) {
+		if o.Key != p.Key && isOffered(o.Window) {
+			keys = append(keys, o.Key)
 		}
 	}
 	slices.SortFunc(keys, func(x, y Key) int { return cmp.Compare(x.coreName(), y.coreName()) })

@@ -102,10 +102,8 @@ func appendInOrder(all []Segment, lists ...[]Segment) []Segment {
 // in use.
 func (s *State) blockedIn(space string) []allocator.Range {
 	var all []allocator.Range
-	for _, p := range s.pools {
-		if p.Space == space {
-			all = append(all, p.Blocked...)
-		}
+	for p := range s.pools.in(space) {
+		all = append(all, p.Blocked...)
 	}
 	if domain := s.spaces[space]; domain != nil {
 		all = append(all, allRanges(domain.avoided)...)

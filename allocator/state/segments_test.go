@@ -16,7 +16,7 @@ import (
 // that the owner and the rivals of an owned segment are all stored claims that name its
 // addresses.
 func (s *State) checkSegments() error {
-	for k, p := range s.pools {
+	for k, p := range s.pools.byKey {
 		var covered []allocator.Range
 		segments := s.Segments(p.Space, p.Window)
 		for n, g := range segments {
@@ -90,7 +90,7 @@ func TestSegments_RivalsDivideARange(t *testing.T) {
 			}
 			s.commit()
 			var got []string
-			for _, g := range s.Segments(s.pools[modelPool].Space, []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}) {
+			for _, g := range s.Segments(s.pools.find(modelPool).Space, []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}) {
 				if g.State != SegmentOwned {
 					continue
 				}

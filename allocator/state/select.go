@@ -68,10 +68,8 @@ func (s *State) checkExact(p *pool, w RangeRequest) error {
 		if !slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return r.Covers(w.Exact) }) {
 			return &allocator.OutsideError{Range: w.Exact, Window: p.Window}
 		}
-		for _, o := range s.pools {
-			if i := slices.IndexFunc(o.Blocked, w.Exact.Overlaps); i >= 0 && o != p && o.Space == p.Space {
-				return &allocator.BlockedError{Range: o.Blocked[i]}
-			}
+		if by, blocked := s.pools.blocking(p.Space, w.Exact, p); by != nil {
+			return &allocator.BlockedError{Range: blocked}
 		}
 	}
 	for owned := range s.space(p.Space).core.OwnedIn(w.Exact) {
@@ -128,7 +126,7 @@ func (w RangeRequest) withFamily(p *pool, err error) error {
 
 // poolForRequest returns the pool of a request, or why the pool allocates nothing.
 func (s *State) poolForRequest(q Request) (*pool, error) {
-	p := s.pools[q.Pool]
+	p := s.pools.find(q.Pool)
 	if p != nil {
 		s.space(p.Space).blockAvoided()
 	} else {
@@ -296,12 +294,8 @@ func (s *State) blockingPool(p *pool, r allocator.Range) *pool {
 	if slices.ContainsFunc(p.Blocked, r.Overlaps) {
 		return p
 	}
-	for _, o := range s.pools {
-		if o.Space == p.Space && slices.ContainsFunc(o.Blocked, r.Overlaps) {
-			return o
-		}
-	}
-	return nil
+	by, _ := s.pools.blocking(p.Space, r, p)
+	return by
 }
 
 // blockedError returns the error for a claim of the pool claimed that requests a range

@@ -350,7 +350,7 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 func (s *State) hasStandbyRoom(domain *space, ranges []allocator.Range) bool {
 	for _, r := range ranges {
 		for part := range domain.core.PoolsOffering(r) {
-			if p := s.pools[s.poolByWindow[part]]; p.families[r.First.BitLen()].Available() < s.limits.StandbyRoom {
+			if p := s.pools.find(s.pools.ofWindow(part)); p.families[r.First.BitLen()].Available() < s.limits.StandbyRoom {
 				return false
 			}
 		}

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"slices"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -19,6 +18,7 @@ type State struct {
 	leadership   leadership
 	proofs       proofs
 	commitQueue  commitQueue
+	pools        knownPools
 	claims       claims
 	holdings     holdings
 	grants       openGrants
@@ -30,11 +30,9 @@ type State struct {
 	access       access
 	movedRecords movedRecords
 
-	spaces       map[string]*space       // routing domain -> its addresses
-	pools        map[Key]*pool           // pool key -> known pool
-	poolByWindow map[*allocator.Pool]Key // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
-	changed      map[Key]struct{}        // claims and pools whose ownership or usage may have changed, see TakeChanged
-	inUse        addressesInUse          // see inuse.go
+	spaces  map[string]*space // routing domain -> its addresses
+	changed map[Key]struct{}  // claims and pools whose ownership or usage may have changed, see TakeChanged
+	inUse   addressesInUse    // see inuse.go
 }
 
 // Limits bound the grants that a State accepts.
@@ -56,59 +54,13 @@ type space struct {
 	avoidedShown bool
 }
 
-// pool is a known pool; or, with a zero Key and without core, a stand-in for a request
-// for exact ranges that no pool serves (poolForRequest).
-type pool struct {
-	Pool
-	exactChecker
-	core              *allocator.Pool               // nil in a stand-in
-	families          map[int]*allocator.Pool       // bits of an address -> part of the pool with that family; core itself if the pool has a single family
-	orderedRanges     []allocator.Range             // the pool's ranges if allocated in order; nil otherwise
-	orderedParts      []*allocator.Pool             // a part for each of orderedRanges
-	readAhead         bool                          // the pool comes from a live read; the event of this version is outstanding
-	eventOverdueSince time.Time                     // since when later events have been applied without the pool's event; zero if the event is not overdue
-	observedCooldowns map[cooldownRecordID]cooldown // record -> cooldown to which the record was converted when first observed
-}
-
-// exactChecker checks whether an exact range is free: in a pool, or, for claims without a
-// pool, in the whole routing domain.
-type exactChecker interface {
-	CheckExact(allocator.Range) error
-}
-
-// windowsFor lists the parts of a pool from which a range request may be served, in the
-// order in which to try them. The last part covers the whole pool (of the wanted family),
-// so the error of the last part has the numbers of the pool.
-func (p *pool) windowsFor(w RangeRequest) ([]*allocator.Pool, error) {
-	offer, err := p.familyWindow(w)
-	if err != nil {
-		return nil, err
-	}
-	return append(slices.Clone(p.orderedParts), offer), nil
-}
-
-// familyWindow returns the part of a pool that has addresses of the wanted family.
-func (p *pool) familyWindow(w RangeRequest) (*allocator.Pool, error) {
-	family := p.families[w.Bits]
-	switch {
-	case p.core == nil:
-		return nil, &NoPoolError{}
-	case p.Manual:
-		return nil, &NotAutomaticError{Pool: p.Key}
-	case w.Bits == 0:
-		return p.core, nil
-	case family == nil:
-		return nil, &FamilyError{Pool: p.Key, Bits: w.Bits}
-	}
-	return family, nil
-}
-
 // New returns the state of a follower that counts the objects of the given resources.
 func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 	s := &State{
 		limits:       &lim,
 		newToken:     newToken,
 		leadership:   leadership{limits: &lim},
+		pools:        newKnownPools(),
 		claims:       newClaims(),
 		holdings:     newHoldings(),
 		grants:       newOpenGrants(),
@@ -119,8 +71,6 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		movedRecords: newMovedRecords(),
 		access:       newAccess(resources, &lim),
 		spaces:       map[string]*space{},
-		pools:        map[Key]*pool{},
-		poolByWindow: map[*allocator.Pool]Key{},
 		changed:      map[Key]struct{}{},
 		inUse:        newAddressesInUse(),
 	}
@@ -144,9 +94,9 @@ func (s *State) space(name string) *space {
 
 // AllKeys lists all claims and pools, pools first, and the claims of address objects.
 func (s *State) AllKeys() []Key {
-	all := make([]Key, 0, len(s.pools)+s.claims.number())
-	for k := range s.pools {
-		all = append(all, k)
+	all := make([]Key, 0, s.pools.number()+s.claims.number())
+	for p := range s.pools.all() {
+		all = append(all, p.Key)
 	}
 	for c := range s.claims.all() {
 		all = append(all, c.Key)

@@ -1396,7 +1396,7 @@ func TestObservePool_UpdatesItsOrderedParts(t *testing.T) {
 	expectGrant("10.0.0.2", "10.0.0.0-10.0.0.9")
 	expectGrant("10.0.0.5", "10.0.0.4-10.0.0.7", "10.0.0.2-10.0.0.3")
 	s.RemovePool(p.Key, 1<<40)
-	if l := len(s.poolByWindow); l > 0 {
+	if l := len(s.pools.byWindow); l > 0 {
 		t.Errorf("%d parts of a deleted pool remain", l)
 	}
 }

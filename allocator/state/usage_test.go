@@ -14,7 +14,7 @@ import (
 // checkUsage verifies that the granted and the free addresses of each pool are those of
 // the segments in these states.
 func (s *State) checkUsage() error {
-	for k, p := range s.pools {
+	for k, p := range s.pools.byKey {
 		var granted, free []allocator.Range
 		for _, g := range s.Segments(p.Space, allocator.Subtract(p.Window, s.blockedIn(p.Space))) {
 			if g.State == SegmentGranted {
