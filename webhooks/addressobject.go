@@ -57,7 +57,7 @@ func (k *addressObjects[T]) mutateManaged(ctx context.Context, req *admission.Re
 		return admission.Response{}, err
 	}
 	if owned != nil { // by the claim of the object, or kept for it
-		annotations[v1alpha1.AnnotationGrantedDomain] = object.FormatDomain(owned.Space)
+		annotations[v1alpha1.AnnotationGrantedDomain] = object.FormatDomain(owned.RoutingDomain)
 	}
 	setAnnotationsOfCreate(o, annotations)
 	removeManagedFields(o)
@@ -160,7 +160,7 @@ func (k *addressObjects[T]) validate(ctx context.Context, req *admission.Request
 	q := k.newRequest(req, o)
 	if _, _, err := k.ask(ctx, &q, o, true); err != nil {
 		_, denial := decideUngranted(claim, err)
-		if owned := (*ledger.OwnedError)(nil); denial == nil && errors.As(err, &owned) && claim.SpaceGranted && claim.Space != owned.Space {
+		if owned := (*ledger.OwnedError)(nil); denial == nil && errors.As(err, &owned) && claim.RoutingDomainGranted && claim.RoutingDomain != owned.RoutingDomain {
 			denial = fmt.Errorf("%s: %w: another webhook or client has changed annotation %s: find and correct that webhook or client", describeRanges(claim), ledger.ErrForged, v1alpha1.AnnotationGrantedDomain)
 		}
 		return admission.Allowed(""), denial

@@ -56,7 +56,7 @@ func (u clusterAddressUse) warnNarrowed(pool ledger.Pool) []string {
 // false for a pool that may offer the addresses of Nodes, which are not allocated
 // (package reconcilers/inuse).
 func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool, addressesOfNodes bool) []string {
-	if !u.ledger.AvoidsInUse(pool.Space) || len(pool.Window) == 0 {
+	if !u.ledger.AvoidsInUse(pool.RoutingDomain) || len(pool.Window) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterUseLimit)
@@ -69,8 +69,8 @@ func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool, addre
 		return nil
 	}
 	warning := fmt.Sprintf("pool %s offers addresses that this cluster uses itself, exclude them: %s", pool.Key, strings.Join(shared.found, ", "))
-	if _, known := u.ledger.ClusterDomain(); !known && pool.Space != "" {
-		warning += fmt.Sprintf(". If routing domain %s is not that of the cluster, name that of the cluster: flag --cluster-routing-domain, chart value clusterRoutingDomain", pool.Space)
+	if _, known := u.ledger.ClusterDomain(); !known && pool.RoutingDomain != "" {
+		warning += fmt.Sprintf(". If routing domain %s is not that of the cluster, name that of the cluster: flag --cluster-routing-domain, chart value clusterRoutingDomain", pool.RoutingDomain)
 	}
 	return []string{warning}
 }

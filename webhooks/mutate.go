@@ -111,7 +111,7 @@ func (k *claims[T]) checkStatusWritten(stored, c T) error {
 // sameRequest reports whether two versions of a claim request the same ranges of the same
 // pool.
 func sameRequest(old, updated ledger.Claim) bool {
-	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
+	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.RoutingDomain == updated.RoutingDomain)
 }
 
 // keepRequest allows an update that leaves an unmet request unchanged.
@@ -191,8 +191,8 @@ func (k *claims[T]) warnWrongLabel(c T, annotations map[string]string, space str
 func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, before fields, c, stored T) (admission.Response, error) {
 	q := k.newRequest(req, c)
 	q.UID, q.Version = string(stored.GetUID()), object.ResourceVersion(stored)
-	if was := k.toClaim(stored); was.SpaceGranted && was.Pool == (ledger.Key{}) {
-		q.Space = was.Space
+	if was := k.toClaim(stored); was.RoutingDomainGranted && was.Pool == (ledger.Key{}) {
+		q.RoutingDomain = was.RoutingDomain
 	}
 	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
 	if err != nil {
@@ -219,7 +219,7 @@ func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun boo
 	if annotations, err = k.buildAnnotations(ctx, grant, q.Ranges); err != nil || grant == nil {
 		return annotations, "", warnings, err
 	}
-	return annotations, grant.Space, append(warnings, k.adapter.fillSpec(c, grant.Ranges)...), nil
+	return annotations, grant.RoutingDomain, append(warnings, k.adapter.fillSpec(c, grant.Ranges)...), nil
 }
 
 // allocate asks the ledger. The grant is nil for a claim that is stored without a grant:

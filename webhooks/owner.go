@@ -189,7 +189,7 @@ func (k *ownerWebhooks[T]) respond(before fields, o T) (admission.Response, erro
 // domain that a created object records is of another cluster or of its author.
 func (k *ownerWebhooks[T]) newRequest(req *admission.Request, o T) ledger.Request {
 	c := k.toClaim(o)
-	return ledger.Request{Claim: c.Key, OwnerClaim: c.OwnerClaim, RequestUID: string(req.UID), Pool: c.Pool, Space: o.GetLabels()[v1alpha1.LabelRoutingDomain]}
+	return ledger.Request{Claim: c.Key, OwnerClaim: c.OwnerClaim, RequestUID: string(req.UID), Pool: c.Pool, RoutingDomain: o.GetLabels()[v1alpha1.LabelRoutingDomain]}
 }
 
 // askLedger grants a request, or previews the grant in a dry run. It sets q.Ranges to the
@@ -261,7 +261,7 @@ func (k *ownerWebhooks[T]) buildAnnotations(ctx context.Context, g *ledger.Grant
 		origin = v1alpha1.OriginPinned
 	}
 	return map[string]string{
-		v1alpha1.AnnotationGrant: g.Token.String(), v1alpha1.AnnotationOrigin: origin, v1alpha1.AnnotationGrantedDomain: object.FormatDomain(g.Space),
+		v1alpha1.AnnotationGrant: g.Token.String(), v1alpha1.AnnotationOrigin: origin, v1alpha1.AnnotationGrantedDomain: object.FormatDomain(g.RoutingDomain),
 	}, nil
 }
 
@@ -311,7 +311,7 @@ func (k *ownerWebhooks[T]) checkAddsNothing(old, o T) error {
 	if was.Token != is.Token && !is.Token.IsZero() {
 		return review.InvalidError{field.Forbidden(field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrant), "is set by the allocator: keep the stored value, or omit the annotation")}
 	}
-	if is.SpaceGranted && is.Space != was.Space {
+	if is.RoutingDomainGranted && is.RoutingDomain != was.RoutingDomain {
 		return review.InvalidError{field.Forbidden(domainPath, "is set by the allocator: keep the stored value, or omit the annotation")}
 	}
 	if is.Pool != was.Pool && is.Pool != (ledger.Key{}) || is.OwnerClaim != was.OwnerClaim {
@@ -366,14 +366,14 @@ func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) er
 	case len(was.Ranges) == 0 || is.Pool != (ledger.Key{}):
 		return nil
 	case was.Pool == (ledger.Key{}):
-		if named != was.Space && named != old.GetLabels()[v1alpha1.LabelRoutingDomain] {
+		if named != was.RoutingDomain && named != old.GetLabels()[v1alpha1.LabelRoutingDomain] {
 			return review.InvalidError{field.Forbidden(label, fmt.Sprintf("cannot be changed while addresses of routing domain %q are owned without a pool: create another %s and delete this one",
-				was.Space, k.subject().Kind.Kind))}
+				was.RoutingDomain, k.subject().Kind.Kind))}
 		}
 		return nil
 	}
-	domain, err := was.Space, error(nil)
-	if !was.SpaceGranted {
+	domain, err := was.RoutingDomain, error(nil)
+	if !was.RoutingDomainGranted {
 		domain, err = k.readDomain(ctx, was)
 	}
 	if err == nil && named != domain {
@@ -392,9 +392,9 @@ func (k *ownerWebhooks[T]) readDomain(ctx context.Context, c ledger.Claim) (stri
 		pool, err = k.readLedgerPool(ctx, c.Pool, k.live)
 	}
 	if errors.As(err, &missing) {
-		return c.Space, nil
+		return c.RoutingDomain, nil
 	}
-	return pool.Space, err
+	return pool.RoutingDomain, err
 }
 
 // checkToken requires the open grant of an object with ranges and a token. uid and

@@ -125,7 +125,7 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		return admission.Response{}, stranded
 	}
 	describeOwner := func(a netip.Addr) string {
-		owner := n.ledger.OwnerOf(changed.Space, a)
+		owner := n.ledger.OwnerOf(changed.RoutingDomain, a)
 		if owner == nil {
 			return ""
 		}

@@ -71,7 +71,7 @@ func (r Snapshot) Encode() []byte {
 
 func appendEntry(b []byte, e *Entry, ref func(string) uint64) []byte {
 	b = append(b, e.Token[:]...)
-	b = binary.AppendUvarint(b, ref(e.Space))
+	b = binary.AppendUvarint(b, ref(e.RoutingDomain))
 	b = binary.AppendUvarint(b, ref(e.Resource))
 	b = binary.AppendUvarint(b, ref(e.Namespace))
 	b = binary.BigEndian.AppendUint64(b, e.NameHash)
@@ -225,7 +225,7 @@ func (d *decoder) readRef() string {
 func (d *decoder) readEntry() Entry {
 	var e Entry
 	copy(e.Token[:], d.readBytes(len(e.Token)))
-	e.Space, e.Resource, e.Namespace = d.readRef(), d.readRef(), d.readRef()
+	e.RoutingDomain, e.Resource, e.Namespace = d.readRef(), d.readRef(), d.readRef()
 	e.NameHash = binary.BigEndian.Uint64(d.readBytes(8))
 	shape := d.readUvarint()
 	if shape&1 != 0 {

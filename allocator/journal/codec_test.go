@@ -26,7 +26,7 @@ func ranges(texts ...string) []allocator.Range {
 }
 
 func TestDecode_ReturnsTheEncodedSnapshot(t *testing.T) {
-	entry := Entry{Token: Token{1, 2, 3}, Space: "", Ranges: ranges("10.0.0.0-10.0.0.7"), Resource: "claims.test", Namespace: "a", NameHash: HashName("x")}
+	entry := Entry{Token: Token{1, 2, 3}, RoutingDomain: "", Ranges: ranges("10.0.0.0-10.0.0.7"), Resource: "claims.test", Namespace: "a", NameHash: HashName("x")}
 	tests := map[string]Snapshot{
 		"nothing":    {},
 		"quarantine": {Quarantine: true},
@@ -34,8 +34,8 @@ func TestDecode_ReturnsTheEncodedSnapshot(t *testing.T) {
 		"an entry":   {Applied: map[string]uint64{"claims.test": 7}, Entries: []Entry{entry}},
 		"all fields": {Applied: map[string]uint64{"claims.test": 7}, Quarantine: true, Entries: []Entry{
 			entry,
-			{Token: Token{9}, Space: "blue", Ranges: ranges("fd00::/64"), Resource: "claims.test", Namespace: "b", StoredName: "pending", UID: "u-1", NameHash: HashName("pending")},
-			{Token: Token{10}, Space: "blue", Ranges: ranges("10.1.0.0-10.1.0.3", "10.1.0.8", "::-ffff::"), Resource: "pools.test"},
+			{Token: Token{9}, RoutingDomain: "blue", Ranges: ranges("fd00::/64"), Resource: "claims.test", Namespace: "b", StoredName: "pending", UID: "u-1", NameHash: HashName("pending")},
+			{Token: Token{10}, RoutingDomain: "blue", Ranges: ranges("10.1.0.0-10.1.0.3", "10.1.0.8", "::-ffff::"), Resource: "pools.test"},
 		}},
 	}
 	for name, want := range tests {

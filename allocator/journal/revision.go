@@ -50,12 +50,12 @@ func (r *Snapshot) OpenGrants() (n int) {
 
 // Entry is one open grant, or the ranges that one pool update withholds.
 type Entry struct {
-	Token     Token
-	Space     string
-	Ranges    []allocator.Range
-	Resource  string // of the claim, as in state.Key; "" for a standby grant
-	Namespace string // of the claim; of a standby grant see MarkInherited
-	NameHash  uint64 // HashName of the claim's name; 0 if the API server had yet to generate it
+	Token         Token
+	RoutingDomain string
+	Ranges        []allocator.Range
+	Resource      string // of the claim, as in state.Key; "" for a standby grant
+	Namespace     string // of the claim; of a standby grant see MarkInherited
+	NameHash      uint64 // HashName of the claim's name; 0 if the API server had yet to generate it
 	// StoredName and UID identify a claim that was stored before the grant. StoredName
 	// alone is the name of a pool whose update withholds the ranges. Both are empty for a
 	// grant to a create.

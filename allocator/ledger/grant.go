@@ -44,7 +44,7 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 		return Grant{}, err
 	}
 	l.cfg.Metrics.countGranted(q.Pool)
-	return Grant{Ranges: granted.Ranges, Space: granted.Space, Token: granted.Token}, nil
+	return Grant{Ranges: granted.Ranges, RoutingDomain: granted.RoutingDomain, Token: granted.Token}, nil
 }
 
 // awaitGrant waits for the outcome of the commit or the proof of a grant. If ctx ends

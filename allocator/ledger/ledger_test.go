@@ -783,9 +783,9 @@ func TestObserveClaim_ClaimWithoutPoolMovesToItsRoutingDomain(t *testing.T) {
 		defer stop()
 		at := []allocator.Range{mustRange("10.9.0.1")}
 		l.ObserveClaim(Claim{Key: key("first"), UID: "1", ResourceVersion: 7, Ranges: at})
-		l.ObserveClaim(Claim{Key: key("first"), UID: "1", ResourceVersion: 8, Ranges: at, Space: "lab"})
+		l.ObserveClaim(Claim{Key: key("first"), UID: "1", ResourceVersion: 8, Ranges: at, RoutingDomain: "lab"})
 		for space, free := range map[string]bool{"lab": false, "": true} {
-			_, err := l.Preview(t.Context(), Request{Claim: key("second"), Space: space, Ranges: []RangeRequest{{Exact: at[0], Count: 1}}})
+			_, err := l.Preview(t.Context(), Request{Claim: key("second"), RoutingDomain: space, Ranges: []RangeRequest{{Exact: at[0], Count: 1}}})
 			if free != (err == nil) {
 				t.Errorf("routing domain %q: %v, want free %t", space, err, free)
 			}

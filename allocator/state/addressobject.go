@@ -28,7 +28,7 @@ func (s *State) holdingOfOwnerClaim(c *claim) *holding {
 		return nil
 	}
 	for _, h := range s.holdings.of(c.OwnerClaim) {
-		if h.claim != nil && h.claim.Key == c.OwnerClaim && h.pool == c.Pool && c.mayBeIn(h.space) && slices.Equal(h.ranges, c.Ranges) {
+		if h.claim != nil && h.claim.Key == c.OwnerClaim && h.pool == c.Pool && c.mayBeIn(h.routingDomain) && slices.Equal(h.ranges, c.Ranges) {
 			return h
 		}
 	}
@@ -37,7 +37,9 @@ func (s *State) holdingOfOwnerClaim(c *claim) *holding {
 
 // mayBeIn reports whether an address object may own addresses of its claim in a routing
 // domain: an address object without a record of its routing domain is where its claim is.
-func (c *claim) mayBeIn(space string) bool { return !c.SpaceGranted || c.Space == space }
+func (c *claim) mayBeIn(routingDomain string) bool {
+	return !c.RoutingDomainGranted || c.RoutingDomain == routingDomain
+}
 
 // ownedByOwnerClaim describes the claim of an address object that is to be created, if
 // the claim owns the range of the address object already, in whichever routing domain;
@@ -48,7 +50,7 @@ func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
 	}
 	for _, h := range s.holdings.of(q.OwnerClaim) {
 		if h.claim != nil && h.claim.Key == q.OwnerClaim && h.pool == q.Pool && !h.contested && slices.Equal(h.ranges, []allocator.Range{q.Ranges[0].Exact}) {
-			return &OwnedError{Range: q.Ranges[0].Exact, Owner: q.OwnerClaim, Pool: h.pool, Space: h.space}
+			return &OwnedError{Range: q.Ranges[0].Exact, Owner: q.OwnerClaim, Pool: h.pool, RoutingDomain: h.routingDomain}
 		}
 	}
 	return nil
@@ -69,7 +71,7 @@ func (s *State) joinAddressObject(c *claim) {
 			continue
 		}
 		for _, h := range s.holdings.of(c.Key) {
-			if h.isAddressObjectOf(c.Key, c.Pool) && h.space == from.space && slices.Equal(h.ranges, from.ranges) {
+			if h.isAddressObjectOf(c.Key, c.Pool) && h.routingDomain == from.routingDomain && slices.Equal(h.ranges, from.ranges) {
 				for _, g := range from.grants {
 					g.holding = h
 				}
@@ -95,14 +97,14 @@ func (s *State) endGrantOfCovered(c *claim, h *holding) {
 func (s *State) passHolding(c *claim) bool {
 	h := c.holding
 	for _, object := range s.claims.objectsOf(c.Key) {
-		if object.holding != nil || object.Pool != h.pool || !object.mayBeIn(h.space) || !slices.Equal(h.ranges, object.Ranges) {
+		if object.holding != nil || object.Pool != h.pool || !object.mayBeIn(h.routingDomain) || !slices.Equal(h.ranges, object.Ranges) {
 			continue
 		}
 		s.claims.removeOwner(c)
 		c.holding, h.claim, object.holding = nil, object, h
 		s.cooldowns.moveTo(h, object.Pool)
 		s.claims.addOwner(object)
-		if p := s.pools.find(c.Pool); c.mayHaveMoved() && p != nil && p.Space == h.space && !p.Deleting { // the range is kept for the claim, also when the address object is gone
+		if p := s.pools.find(c.Pool); c.mayHaveMoved() && p != nil && p.RoutingDomain == h.routingDomain && !p.Deleting { // the range is kept for the claim, also when the address object is gone
 			s.awaitMoveDecision(h, c)
 		}
 		s.reevaluateConflicts(h)

@@ -58,12 +58,12 @@ func (s *State) checkStandby() error {
 	if err := s.standby.check(s.proofs.isCommitInFlight()); err != nil {
 		return err
 	}
-	return s.standby.all(func(domain string, g *OpenGrant) error {
+	return s.standby.all(func(routingDomain string, g *OpenGrant) error {
 		if s.grants.isOpen(g) {
 			return fmt.Errorf("standby grant %s is an open grant", g.Token)
 		}
 		for _, r := range g.Ranges {
-			for owned := range s.space(domain).core.OwnedIn(r) {
+			for owned := range s.domain(routingDomain).core.OwnedIn(r) {
 				return fmt.Errorf("standby grant %s: %s is owned by %s", g.Token, owned.Range, s.holdings.find(owned.OwnerID).key)
 			}
 		}
@@ -86,7 +86,7 @@ func (s *State) checkHoldings() error {
 		case h.claim != nil && h.claim.holding != h:
 			return fmt.Errorf("%s: its claim has another holding", name)
 		}
-		if _, contested := s.space(h.space).contested[h]; contested != h.contested {
+		if _, contested := s.domain(h.routingDomain).contested[h]; contested != h.contested {
 			return fmt.Errorf("%s: contested %t, indexed %t", name, h.contested, contested)
 		}
 		for _, g := range h.grants {
@@ -115,7 +115,7 @@ func (s *State) checkClaims() error {
 // and that every owner is a holding.
 func (s *State) checkAddresses() error {
 	for h := range s.holdings.all() {
-		core := s.space(h.space).core
+		core := s.domain(h.routingDomain).core
 		for _, r := range h.ranges {
 			var own []allocator.Range
 			for owned := range core.OwnedIn(r) {

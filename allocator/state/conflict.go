@@ -11,7 +11,7 @@ import (
 // resolveConflict gives each address of h to the strongest holding that names the
 // address.
 func (s *State) resolveConflict(h *holding) {
-	domain := s.space(h.space)
+	domain := s.domain(h.routingDomain)
 	group := map[*holding]struct{}{h: {}}
 	for _, r := range h.ranges {
 		for owned := range domain.core.OwnedIn(r) {
@@ -40,7 +40,7 @@ func (s *State) resolveConflict(h *holding) {
 
 // setContested records whether h lacks some of its addresses. A holding that owns all its
 // addresses again is confirmed by the next commit.
-func (s *State) setContested(domain *space, h *holding, contested bool) {
+func (s *State) setContested(domain *domain, h *holding, contested bool) {
 	if h.contested && !contested {
 		if h.claim != nil {
 			h.claim.journaled = false
@@ -82,7 +82,7 @@ func (s *State) RequireConfirmation(uid string) {
 
 // reevaluateConflicts resolves the conflicts of h again, after its strength has changed.
 func (s *State) reevaluateConflicts(h *holding) {
-	domain := s.space(h.space)
+	domain := s.domain(h.routingDomain)
 	if len(domain.contested) > 0 {
 		s.resolveConflict(h)
 	}
@@ -164,12 +164,12 @@ func (h *holding) strength() int {
 // another one. A pool that is made anew in another routing domain brings such a claim
 // along.
 func (h *holding) entered() bool {
-	return h.claim.Space != h.space && !h.claim.SpaceGranted && !h.claim.hadGrant && len(h.grants) == 0
+	return h.claim.RoutingDomain != h.routingDomain && !h.claim.RoutingDomainGranted && !h.claim.hadGrant && len(h.grants) == 0
 }
 
 // hasRivals reports whether a contested holding besides h names some of h's addresses.
 func (s *State) hasRivals(h *holding) bool {
-	for o := range s.space(h.space).contested {
+	for o := range s.domain(h.routingDomain).contested {
 		if o != h && o.overlapsAny(h.ranges) {
 			return true
 		}
@@ -181,7 +181,7 @@ func (s *State) hasRivals(h *holding) bool {
 // h owns all its addresses.
 func (s *State) firstConflict(h *holding) *OwnedError {
 	for _, r := range h.ranges {
-		for owned := range s.space(h.space).core.OwnedIn(r) {
+		for owned := range s.domain(h.routingDomain).core.OwnedIn(r) {
 			if owned.OwnerID != h.id {
 				return s.ownedError(owned)
 			}
@@ -197,7 +197,7 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 	if h == nil {
 		return e
 	}
-	e.Pool, e.Space = h.pool, h.space
+	e.Pool, e.RoutingDomain = h.pool, h.routingDomain
 	switch h.state() {
 	case stateBound:
 		e.Owner = h.claim.Key
@@ -223,7 +223,7 @@ func (s *State) cannotBecomeReady(c *claim) bool {
 // switched off, when the writes of earlier leaders have ended: such an owner becomes
 // Ready only then.
 func (s *State) recheckUnserved() {
-	for _, domain := range s.spaces {
+	for _, domain := range s.domains {
 		for h := range domain.contested {
 			if h.claim == nil || !h.claim.unserved {
 				continue

@@ -127,7 +127,7 @@ func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 // this range: the pool may have recorded the cooldown of the range already. The result is
 // nil if no holding meets that.
 func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
-	for owned := range s.space(p.Space).core.OwnedIn(r) {
+	for owned := range s.domain(p.RoutingDomain).core.OwnedIn(r) {
 		if h := s.holdings.find(owned.OwnerID); h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
 			return h
 		}
@@ -142,7 +142,7 @@ func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
 // the holding of the claim (compareStrength).
 func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r cooldown) {
 	if h == nil {
-		h = s.addHolding(Key{}, p.Key, p.Space, c.Range)
+		h = s.addHolding(Key{}, p.Key, p.RoutingDomain, c.Range)
 		s.cooldowns.begin(h, r)
 		s.assignAddresses(h)
 		return

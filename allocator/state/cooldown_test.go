@@ -260,9 +260,9 @@ func TestAddReadPool_WithoutAnEventIsRemoved(t *testing.T) {
 func TestRoutingDomain_OfAClaimIsThatOfItsPool(t *testing.T) {
 	s := newTestState(t)
 	p := s.nextPool("10.0.0.0-10.0.0.9")
-	p.Space = "x"
+	p.RoutingDomain = "x"
 	s.ObservePool(s.now, p)
-	label := func(c *Claim) { c.Space = "y" }
+	label := func(c *Claim) { c.RoutingDomain = "y" }
 	addressObject := addressObjectOf("a")
 
 	g := s.mustGrant(Request{Claim: key("a")})
@@ -293,7 +293,7 @@ func TestRoutingDomain_OfThePoolAppliesToAddressObjects(t *testing.T) {
 	s.observeStored("a", "10.0.0.3", journal.Token{}, ready)
 	s.observeStored("s", "10.0.0.3", journal.Token{}, ready, addressObjectOf("a"))
 	p := s.nextPool("10.0.0.0-10.0.0.9")
-	p.Space = "x"
+	p.RoutingDomain = "x"
 	s.ObservePool(s.now, p)
 	s.observeDeleted("a")
 	if g, err := s.requestGrant(Request{Claim: key("b"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}}); err == nil {

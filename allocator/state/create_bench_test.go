@@ -36,7 +36,7 @@ func BenchmarkCreate(b *testing.B) {
 				s.BeginCommit()
 				s.CommitLanded(modelStart)
 				version++
-				return g, Claim{Key: k, UID: k.Name, ResourceVersion: version, Pool: modelPool, Ranges: g.Ranges, Token: g.Token, SpaceGranted: true}
+				return g, Claim{Key: k, UID: k.Name, ResourceVersion: version, Pool: modelPool, Ranges: g.Ranges, Token: g.Token, RoutingDomainGranted: true}
 			}
 			for n := range 1050 {
 				if _, c := create(n); n < 1000 {

@@ -66,8 +66,8 @@ func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 	switch {
 	case c.Pool != (Key{}) && p == nil:
 		return &NoPoolError{Pool: c.Pool}
-	case p != nil && p.Space != s.routingDomainOf(c):
-		return &OtherDomainError{Pool: c.Pool, PoolSpace: p.Space, Space: s.routingDomainOf(c)}
+	case p != nil && p.RoutingDomain != s.routingDomainOf(c):
+		return &OtherDomainError{Pool: c.Pool, PoolRoutingDomain: p.RoutingDomain, RoutingDomain: s.routingDomainOf(c)}
 	case p != nil && p.Fault != "":
 		return &FaultyPoolError{Pool: c.Pool, Fault: p.Fault}
 	case p != nil && p.KeptFor != nil:

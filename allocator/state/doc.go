@@ -71,9 +71,10 @@
 //
 // Routing domain of an owner. A claim owns its addresses in the routing domain in which
 // they were granted. The admission response, or the reconciler for a grant to a stored
-// claim and for an adopted claim, stores that domain on the claim (Claim.SpaceGranted),
-// and the validating webhook guards it as the rest of the answer. It does not follow the
-// pool. The first row that applies decides (keepDomain, routingDomainOf):
+// claim and for an adopted claim, stores that domain on the claim
+// (Claim.RoutingDomainGranted), and the validating webhook guards it as the rest of the
+// answer. It does not follow the pool. The first row that applies decides (keepDomain,
+// routingDomainOf):
 //
 //	claim                                                          its addresses are owned in
 //	an open grant has its token                                    the routing domain of the grant

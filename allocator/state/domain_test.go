@@ -17,13 +17,13 @@ var (
 	victKey = Key{Resource: modelClaims, Namespace: "vict", Name: "web"}
 )
 
-func poolIn(k Key, space string, version uint64) Pool {
-	return Pool{Key: k, Space: space, ResourceVersion: version, Policy: allocator.BestFit, Window: []allocator.Range{mustRange("10.219.0.1-10.219.0.9")}}
+func poolIn(k Key, routingDomain string, version uint64) Pool {
+	return Pool{Key: k, RoutingDomain: routingDomain, ResourceVersion: version, Policy: allocator.BestFit, Window: []allocator.Range{mustRange("10.219.0.1-10.219.0.9")}}
 }
 
 // recordedIn records the routing domain of a claim's addresses.
-func recordedIn(space string) func(*Claim) {
-	return func(c *Claim) { c.Space, c.SpaceGranted = space, true }
+func recordedIn(routingDomain string) func(*Claim) {
+	return func(c *Claim) { c.RoutingDomain, c.RoutingDomainGranted = routingDomain, true }
 }
 
 func of(k, pool Key) func(*Claim) { return func(c *Claim) { c.Key, c.Pool = k, pool } }
@@ -56,11 +56,11 @@ func eachOrder(t *testing.T, events []func(*testState), check func(t *testing.T,
 	permute(nil, events)
 }
 
-func (s *testState) requireOwner(t *testing.T, space, address string, want Key) {
+func (s *testState) requireOwner(t *testing.T, routingDomain, address string, want Key) {
 	t.Helper()
-	owner := s.OwnerOf(space, mustRange(address).First)
+	owner := s.OwnerOf(routingDomain, mustRange(address).First)
 	if owner == nil || owner.Owner != want {
-		t.Errorf("%s in %q is owned by %v, want %v", address, space, owner, want)
+		t.Errorf("%s in %q is owned by %v, want %v", address, routingDomain, owner, want)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestDomain_NewLeaderComputesTheSameOwners(t *testing.T) {
 		func(s *testState) { s.ObservePool(s.now, poolIn(malPool, "prod", 100)) },
 		func(s *testState) { s.ObservePool(s.now, poolIn(prodVIP, "prod", 101)) },
 		func(s *testState) {
-			s.State.ObserveClaim(s.now, Claim{Key: malKey, UID: "mal", Pool: malPool, ResourceVersion: 5, Created: modelStart, Space: "mallory", SpaceGranted: true,
+			s.State.ObserveClaim(s.now, Claim{Key: malKey, UID: "mal", Pool: malPool, ResourceVersion: 5, Created: modelStart, RoutingDomain: "mallory", RoutingDomainGranted: true,
 				Ranges: []allocator.Range{mustRange("10.219.0.5")}, Token: journal.Token{1}, Ready: true})
 		},
 		func(s *testState) {
@@ -104,7 +104,7 @@ func TestDomain_ClaimThatEntersIsWeakerThanEachOwner(t *testing.T) {
 	for name, owner := range map[string]func(*Claim){
 		"Ready":            ready,
 		"without a grant":  func(c *Claim) { c.Token = journal.Token{} },
-		"without a record": func(c *Claim) { c.SpaceGranted = false },
+		"without a record": func(c *Claim) { c.RoutingDomainGranted = false },
 		"an address object": func(c *Claim) {
 			c.OwnerClaim, c.Ready, c.Flagged = Key{Resource: modelOthers, Namespace: "vict", Name: "web"}, true, true
 		},
@@ -114,7 +114,7 @@ func TestDomain_ClaimThatEntersIsWeakerThanEachOwner(t *testing.T) {
 				func(s *testState) { s.ObservePool(s.now, poolIn(malPool, "prod", 100)) },
 				func(s *testState) { s.ObservePool(s.now, poolIn(prodVIP, "prod", 101)) },
 				func(s *testState) {
-					s.State.ObserveClaim(s.now, Claim{Key: malKey, UID: "mal", Pool: malPool, ResourceVersion: 5, Created: modelStart.AddDate(-1, 0, 0), Space: "mallory",
+					s.State.ObserveClaim(s.now, Claim{Key: malKey, UID: "mal", Pool: malPool, ResourceVersion: 5, Created: modelStart.AddDate(-1, 0, 0), RoutingDomain: "mallory",
 						Ranges: []allocator.Range{mustRange("10.219.0.5")}, Token: journal.Token{1}, Ready: true})
 				},
 				func(s *testState) {
@@ -125,7 +125,7 @@ func TestDomain_ClaimThatEntersIsWeakerThanEachOwner(t *testing.T) {
 				if st := s.OwnershipOf("mal"); st.Conflict == nil {
 					t.Errorf("the claim that entered has no conflict: %+v", st)
 				}
-				if st := s.OwnershipOf("vict"); st.Conflict != nil || st.Space != "prod" {
+				if st := s.OwnershipOf("vict"); st.Conflict != nil || st.RoutingDomain != "prod" {
 					t.Errorf("the owner has %+v", st)
 				}
 			})
@@ -136,8 +136,8 @@ func TestDomain_ClaimThatEntersIsWeakerThanEachOwner(t *testing.T) {
 func TestDomain_ChangedRecordChangesNoOwner(t *testing.T) {
 	for name, change := range map[string]func(*Claim){
 		"another record": recordedIn("prod"),
-		"no record":      func(c *Claim) { c.Space, c.SpaceGranted = "", false },
-		"another label":  func(c *Claim) { c.Space, c.SpaceGranted = "prod", false },
+		"no record":      func(c *Claim) { c.RoutingDomain, c.RoutingDomainGranted = "", false },
+		"another label":  func(c *Claim) { c.RoutingDomain, c.RoutingDomainGranted = "prod", false },
 		"another pool":   func(c *Claim) { c.Pool = prodVIP },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestDomain_ChangedRecordChangesNoOwner(t *testing.T) {
 			s.observeStored("mal", "10.219.0.5", journal.Token{1}, of(malKey, malPool), recordedIn("mallory"), ready, change)
 			s.commit()
 			s.expectOwnership("mal", "confirmed")
-			if st := s.OwnershipOf("mal"); st.Space != "mallory" {
-				t.Errorf("the claim owns its address in %q", st.Space)
+			if st := s.OwnershipOf("mal"); st.RoutingDomain != "mallory" {
+				t.Errorf("the claim owns its address in %q", st.RoutingDomain)
 			}
 			if owner := s.OwnerOf("prod", mustRange("10.219.0.5").First); owner != nil {
 				t.Errorf("%v owns the address in prod", owner.Owner)
@@ -177,8 +177,8 @@ func TestDomain_OpenGrantDecidesAboutAChangedRecord(t *testing.T) {
 			}
 			s.commit()
 			s.expectOwnership("a", "confirmed")
-			if st := s.OwnershipOf("a"); st.Space != "" {
-				t.Errorf("the claim owns its address in %q", st.Space)
+			if st := s.OwnershipOf("a"); st.RoutingDomain != "" {
+				t.Errorf("the claim owns its address in %q", st.RoutingDomain)
 			}
 			if owner := s.OwnerOf("prod", mustRange("10.0.0.1").First); owner != nil {
 				t.Errorf("%v owns the address in prod", owner.Owner)
@@ -190,14 +190,14 @@ func TestDomain_OpenGrantDecidesAboutAChangedRecord(t *testing.T) {
 func TestDomain_ValidationDeniesAnotherRecord(t *testing.T) {
 	s := newTestState(t)
 	g := s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.1")}}})
-	c := Claim{Key: key("a"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token, SpaceGranted: true}
+	c := Claim{Key: key("a"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token, RoutingDomainGranted: true}
 	if err := s.CheckGrant(c, "", 0); err != nil {
 		t.Error(err)
 	}
-	if c.Space = "prod"; !errors.Is(s.CheckGrant(c, "", 0), ErrForged) {
+	if c.RoutingDomain = "prod"; !errors.Is(s.CheckGrant(c, "", 0), ErrForged) {
 		t.Error("a grant is approved in another routing domain")
 	}
-	if c.Space, c.SpaceGranted = "", false; s.CheckGrant(c, "", 0) != nil {
+	if c.RoutingDomain, c.RoutingDomainGranted = "", false; s.CheckGrant(c, "", 0) != nil {
 		t.Error("an answer of an earlier version, without a record, is not approved")
 	}
 }
@@ -212,10 +212,10 @@ func TestDomain_PoolThatStrandsOwnersIsDenied(t *testing.T) {
 	}
 	s.observeStored("vict", "10.219.0.5", journal.Token{2}, of(victKey, prodVIP), recordedIn("prod"), ready)
 	s.RemovePool(malPool, 102)
-	for space, denied := range map[string]bool{"prod": true, "mallory": false, "": false} {
-		stranded := s.FindStrandedOwner(poolIn(malPool, space, 0))
+	for routingDomain, denied := range map[string]bool{"prod": true, "mallory": false, "": false} {
+		stranded := s.FindStrandedOwner(poolIn(malPool, routingDomain, 0))
 		if (stranded != nil) != denied {
-			t.Errorf("in %q: %v", space, stranded)
+			t.Errorf("in %q: %v", routingDomain, stranded)
 		}
 		if stranded == nil {
 			continue
@@ -237,7 +237,7 @@ func TestAltered_ClaimOwnsNothingThatItsPoolDoesNotOffer(t *testing.T) {
 	object := func(s *testState) {
 		s.version++
 		s.State.ObserveClaim(s.now, Claim{Key: Key{Resource: modelAddresses, Namespace: "ns", Name: "o"}, UID: "o", ResourceVersion: s.version, Created: s.now, Pool: modelPool,
-			OwnerClaim: key("a"), SpaceGranted: true, Ranges: []allocator.Range{mustRange(given)}, Ready: true, Flagged: true})
+			OwnerClaim: key("a"), RoutingDomainGranted: true, Ranges: []allocator.Range{mustRange(given)}, Ready: true, Flagged: true})
 	}
 	stored := func(address string, more ...func(*Claim)) func(*testState) {
 		return func(s *testState) {

@@ -18,13 +18,13 @@ func (e *NoPoolError) Error() string { return fmt.Sprintf("pool %s does not exis
 // OtherDomainError reports that the pool of a claim is in another routing domain than the
 // addresses of the claim.
 type OtherDomainError struct {
-	Pool      Key
-	PoolSpace string // routing domain of the pool
-	Space     string // routing domain of the claim's addresses
+	Pool              Key
+	PoolRoutingDomain string // routing domain of the pool
+	RoutingDomain     string // routing domain of the claim's addresses
 }
 
 func (e *OtherDomainError) Error() string {
-	return fmt.Sprintf("pool %s is in routing domain %q, and the addresses of the claim are in routing domain %q: create another claim for addresses of the pool", e.Pool, e.PoolSpace, e.Space)
+	return fmt.Sprintf("pool %s is in routing domain %q, and the addresses of the claim are in routing domain %q: create another claim for addresses of the pool", e.Pool, e.PoolRoutingDomain, e.RoutingDomain)
 }
 
 // PoolDeletingError reports that the pool is being deleted.
@@ -157,12 +157,12 @@ func (e *PoolError) Unwrap() error { return e.Err }
 // OwnedError reports that a range is not free: owned, granted, in cooldown, moved or
 // withheld.
 type OwnedError struct {
-	Range allocator.Range // the part of the requested range that is not free
-	Owner Key             // stored claim, claim of the open grant, moved claim, or pool of a withheld range; zero for a range in cooldown
-	Pool  Key             // of the owner; zero if not known
-	Space string          // routing domain of the owner
-	Until time.Time       // set if the range is in cooldown or withheld
-	Moved bool            // the range was moved to another cluster with Owner, a claim that is not stored here
+	Range         allocator.Range // the part of the requested range that is not free
+	Owner         Key             // stored claim, claim of the open grant, moved claim, or pool of a withheld range; zero for a range in cooldown
+	Pool          Key             // of the owner; zero if not known
+	RoutingDomain string          // routing domain of the owner
+	Until         time.Time       // set if the range is in cooldown or withheld
+	Moved         bool            // the range was moved to another cluster with Owner, a claim that is not stored here
 	// Withheld: Owner is a pool whose update removes the range and has not been observed.
 	// If the update is not stored, the range is free at Until; Until is zero while the
 	// commit of the withheld range is outstanding.
@@ -216,12 +216,12 @@ var ErrNoGrant = fmt.Errorf("%w: there is none with that token", ErrForged)
 // claim that names it, while an address of the claim has another owner in the routing
 // domain of the pool.
 type StrandedError struct {
-	Pool      Key
-	PoolSpace string // routing domain of the pool
-	Range     allocator.Range
-	Owner     Key    // stored claim that names the pool
-	Space     string // routing domain of the claim's addresses
-	Other     Key    // owner in the routing domain of the pool
+	Pool              Key
+	PoolRoutingDomain string // routing domain of the pool
+	Range             allocator.Range
+	Owner             Key    // stored claim that names the pool
+	RoutingDomain     string // routing domain of the claim's addresses
+	Other             Key    // owner in the routing domain of the pool
 }
 
 func (e *StrandedError) Error() string { return e.SeenFrom(placeOfLog) }
@@ -230,7 +230,7 @@ func (e *StrandedError) Error() string { return e.SeenFrom(placeOfLog) }
 // in namespaces that are not the reader's.
 func (e *StrandedError) SeenFrom(place string) string {
 	return fmt.Sprintf("pool %s cannot be in routing domain %q: %s is owned %s in routing domain %q through a pool of this name, and %s in routing domain %q: "+
-		"delete the first owner before, or give the pool another name", e.Pool, e.PoolSpace, e.Range, e.Owner.SeenFrom(place), e.Space, e.Other.SeenFrom(place), e.PoolSpace)
+		"delete the first owner before, or give the pool another name", e.Pool, e.PoolRoutingDomain, e.Range, e.Owner.SeenFrom(place), e.RoutingDomain, e.Other.SeenFrom(place), e.PoolRoutingDomain)
 }
 
 // NotServingError reports that this replica cannot allocate now. A repetition of the call

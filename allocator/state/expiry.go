@@ -105,9 +105,9 @@ func (s *State) Tick(now time.Time) {
 		s.cooldowns.sumUp(pool)
 	}
 	s.removeUnconfirmedPools(now)
-	for name, domain := range s.spaces {
+	for name, domain := range s.domains {
 		if domain.isEmpty() {
-			delete(s.spaces, name)
+			delete(s.domains, name)
 			s.standby.dropDomain(name)
 		}
 	}

@@ -55,7 +55,7 @@ func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 		return nil, err
 	}
 	if len(s.missingRanges(p, q)) == 0 { // the claim owns them all: there is nothing to commit
-		return &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space}, state: grantCommitted, lifeBegan: now}, nil
+		return &OpenGrant{Entry: journal.Entry{Token: s.newToken(), RoutingDomain: p.RoutingDomain}, state: grantCommitted, lifeBegan: now}, nil
 	}
 	if h := s.repeatableHolding(p, q); h != nil {
 		return s.addGrant(h, q), nil
@@ -66,12 +66,12 @@ func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 // addGrant adds an open grant to a holding, under a token of its own.
 func (s *State) addGrant(h *holding, q Request) *OpenGrant {
 	g := &OpenGrant{holding: h, Entry: journal.Entry{
-		Token:     s.newToken(),
-		Space:     h.space,
-		Ranges:    h.ranges,
-		Resource:  q.Claim.Resource,
-		Namespace: q.Claim.Namespace,
-		NameHash:  journal.HashName(q.Claim.Name),
+		Token:         s.newToken(),
+		RoutingDomain: h.routingDomain,
+		Ranges:        h.ranges,
+		Resource:      q.Claim.Resource,
+		Namespace:     q.Claim.Namespace,
+		NameHash:      journal.HashName(q.Claim.Name),
 	}}
 	if q.UID != "" {
 		g.StoredName, g.UID, g.basedOn = q.Claim.Name, q.UID, q.Version
@@ -86,7 +86,7 @@ func (s *State) indexGrant(g *OpenGrant) {
 	s.grants.add(g)
 	g.holding.grants = append(g.holding.grants, g)
 	for _, r := range g.holding.ranges { // a moved range, or a range in cooldown, may be granted to its claim again
-		s.updateAvoided(g.holding.space, r)
+		s.updateAvoided(g.holding.routingDomain, r)
 	}
 	s.journalRoom.add(&g.Entry)
 }
@@ -249,7 +249,7 @@ func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
 // the holding of that grant because the ranges differ: the claim also names ranges that
 // it owned before, or names only a part of the granted ranges.
 func (s *State) endSpentGrant(c *claim) {
-	if g := s.grants.find(c.Token); g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
+	if g := s.grants.find(c.Token); g != nil && g.RoutingDomain == s.routingDomainOf(c) && g.isFulfilledBy(c) {
 		c.hadGrant = s.endFulfilledGrants(g.holding, c)
 	}
 }
@@ -261,7 +261,7 @@ func (s *State) endSpentGrant(c *claim) {
 // The result is nil if the claim has no holding.
 func (s *State) findHoldingOf(c *claim) *holding {
 	fits := func(h *holding) bool {
-		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)
+		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.routingDomain == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)
 	}
 	if g := s.grants.find(c.Token); g != nil && g.isFor(c.Key, c.UID) && fits(g.holding) {
 		return g.holding
@@ -272,7 +272,7 @@ func (s *State) findHoldingOf(c *claim) *holding {
 		}
 	}
 	if !c.Token.IsZero() { // one of several grants of the create: the grant of this token has left the journal, as an earlier leader observed the claim
-		for owned := range s.space(s.routingDomainOf(c)).core.OwnedIn(c.Ranges[0]) {
+		for owned := range s.domain(s.routingDomainOf(c)).core.OwnedIn(c.Ranges[0]) {
 			if h := s.holdings.find(owned.OwnerID); h.inherited && fits(h) && len(h.grants) > 0 && h.grants[0].NameHash != 0 && h.grants[0].isFor(c.Key, c.UID) {
 				return h
 			}

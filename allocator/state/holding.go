@@ -9,16 +9,16 @@ import (
 
 // addHolding creates a holding for the ranges, without assigning the addresses. Standby
 // grants of the addresses are given up.
-func (s *State) addHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
-	h := s.holdings.add(key, poolKey, spaceName, ranges)
-	s.standby.drop(spaceName, ranges)
+func (s *State) addHolding(key, poolKey Key, routingDomain string, ranges ...allocator.Range) *holding {
+	h := s.holdings.add(key, poolKey, routingDomain, ranges)
+	s.standby.drop(routingDomain, ranges)
 	return h
 }
 
 // assignAddresses makes h the owner of its addresses. If further holdings own some of the
 // addresses, the conflict is resolved.
 func (s *State) assignAddresses(h *holding) {
-	domain := s.space(h.space)
+	domain := s.domain(h.routingDomain)
 	clash := false
 	for _, r := range h.ranges {
 		clash = len(domain.core.Assign(r, h.id)) > 0 || clash
@@ -32,7 +32,7 @@ func (s *State) assignAddresses(h *holding) {
 // freeHolding removes a holding, and gives its addresses to the contested holdings that
 // name them.
 func (s *State) freeHolding(h *holding) {
-	domain := s.space(h.space)
+	domain := s.domain(h.routingDomain)
 	for _, r := range h.ranges {
 		domain.core.Release(r, h.id)
 		if h.contested { // the owners of its addresses waited until h was flagged
@@ -117,7 +117,7 @@ type holding struct {
 	id               allocator.OwnerID
 	key              Key // claim, without a name while the API server has yet to generate the name; for withheld ranges the pool whose update removes the ranges
 	pool             Key
-	space            string
+	routingDomain    string
 	ranges           []allocator.Range
 	claim            *claim
 	grants           []*OpenGrant
@@ -125,7 +125,7 @@ type holding struct {
 	releasedAt       time.Time // begin of the cooldown; zero if not known
 	freeAt           time.Time // end of the cooldown; noEnd if moved; zero if neither in cooldown nor moved
 	inherited        bool      // granted by an earlier leader and not bound since: pool and claim are not known, so the range is not granted again
-	contested        bool      // further holdings own some of the addresses. Invariant: h.contested == h is in space.contested
+	contested        bool      // further holdings own some of the addresses. Invariant: h.contested == h is in domain.contested
 	journaledUntil   uint64    // first commit of this term without the entry of the grant that ended last; 0 if no grant has ended in this term
 	listedSince      uint64    // see Moved
 	ignoreListsUntil uint64    // see Moved
@@ -160,7 +160,7 @@ func (h *holding) isInUse() bool {
 // is not known: the grant may belong to each pool of the routing domain that offers its
 // ranges.
 func (h *holding) mayBelongTo(p *pool, isOffered func([]allocator.Range) bool) bool {
-	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && isOffered(h.ranges)
+	return h.pool == p.Key || h.inherited && h.claim == nil && h.routingDomain == p.RoutingDomain && isOffered(h.ranges)
 }
 
 // markChanged reports as changed every object whose ownership or usage depends on h: the
@@ -174,8 +174,8 @@ func (s *State) markChanged(h *holding) {
 		s.changed[h.pool] = struct{}{}
 	}
 	for _, r := range h.ranges {
-		s.updateAvoided(h.space, r)
-		for p := range s.space(h.space).core.PoolsOffering(r) {
+		s.updateAvoided(h.routingDomain, r)
+		for p := range s.domain(h.routingDomain).core.PoolsOffering(r) {
 			s.changed[s.pools.ofWindow(p)] = struct{}{}
 		}
 	}

@@ -32,9 +32,9 @@ func newHoldings() holdings {
 func (s *holdings) nextID() allocator.OwnerID { return s.lastID + 1 }
 
 // add adds a holding of ranges, for a claim or the pool whose update withholds them.
-func (s *holdings) add(key, pool Key, space string, ranges []allocator.Range) *holding {
+func (s *holdings) add(key, pool Key, routingDomain string, ranges []allocator.Range) *holding {
 	s.lastID++
-	h := &holding{id: s.lastID, key: key, pool: pool, space: space, ranges: ranges}
+	h := &holding{id: s.lastID, key: key, pool: pool, routingDomain: routingDomain, ranges: ranges}
 	s.byID[h.id] = h
 	s.list(h)
 	return h

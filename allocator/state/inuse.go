@@ -24,7 +24,9 @@ import (
 //	a known pool is in the default domain       the default routing domain
 //	no known pool is in the default domain      each: nothing shows which one, and an address in use must not be allocated
 //
-// Invariant: in a routing domain with areIn, space.avoided == addresses in use - addresses of the holdings with isInUse; elsewhere it is empty.
+// Invariant: in a routing domain with areIn, domain.avoided == addresses in use -
+// addresses of the holdings with isInUse; elsewhere it is empty.
+//
 // Invariant: inUse.defaultPools == number of known pools in the default routing domain.
 
 // inUseID marks the addresses in use, and the avoided addresses, in their indexes.
@@ -79,13 +81,13 @@ func (s *State) AvoidsInUse(domain string) bool { return s.inUse.areIn(domain) }
 // now, and are no longer once a new pool is stored: the first pool in the default routing
 // domain.
 func (s *State) NarrowsInUse(p Pool) (freed []string) {
-	if s.inUse.configuredDomain != nil || s.inUse.defaultPools > 0 || p.Space != "" {
+	if s.inUse.configuredDomain != nil || s.inUse.defaultPools > 0 || p.RoutingDomain != "" {
 		return nil
 	}
 	domains := map[string]bool{}
 	for other := range s.pools.all() {
 		if other.Key != p.Key {
-			domains[other.Space] = true
+			domains[other.RoutingDomain] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(domains))
@@ -105,7 +107,7 @@ func (s *State) countDefaultPools(domain string, added int) (freed bool) {
 		return false
 	}
 	used := allRanges(s.inUse.index)
-	for name := range s.spaces {
+	for name := range s.domains {
 		s.updateAvoidedIn(name, used)
 	}
 	return !had
@@ -153,7 +155,7 @@ func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 	if s.inUse.byUser[user] = slices.Clone(addresses); len(addresses) == 0 {
 		delete(s.inUse.byUser, user)
 	}
-	for name := range s.spaces {
+	for name := range s.domains {
 		s.updateAvoidedIn(name, changed)
 	}
 	if freed {
@@ -164,7 +166,7 @@ func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 // updateAvoided updates which addresses of a range a routing domain avoids, after a
 // change of their users or owners, or of areIn, and reports whether that has changed.
 func (s *State) updateAvoided(name string, r allocator.Range) bool {
-	domain := s.space(name)
+	domain := s.domain(name)
 	was, used := rangesIn(domain.avoided, r), s.inUse.rangesIn(name, r)
 	if len(was) == 0 && len(used) == 0 {
 		return false
@@ -192,25 +194,25 @@ func (s *State) updateAvoided(name string, r allocator.Range) bool {
 // blockAvoided blocks the avoided addresses of a routing domain for the requests and
 // counters that follow. The cost grows with the number of avoided addresses: so changes
 // are collected until a request or a counter depends on them.
-func (domain *space) blockAvoided() {
-	if domain.avoidedShown {
+func (d *domain) blockAvoided() {
+	if d.avoidedShown {
 		return
 	}
-	domain.avoidedShown = true
-	if all := allRanges(domain.avoided); len(all) == 0 {
-		domain.core.RemovePool(avoidedName)
+	d.avoidedShown = true
+	if all := allRanges(d.avoided); len(all) == 0 {
+		d.core.RemovePool(avoidedName)
 	} else {
-		domain.core.SetPool(avoidedName, nil, all)
+		d.core.SetPool(avoidedName, nil, all)
 	}
 }
 
 // isEmpty reports whether the routing domain equals a new one.
-func (domain *space) isEmpty() bool { return domain.core.IsEmptyBut(avoidedName) }
+func (d *domain) isEmpty() bool { return d.core.IsEmptyBut(avoidedName) }
 
 // avoidedIn returns the error for a range with avoided addresses; nil if the range has
 // none.
-func (s *State) avoidedIn(spaceName string, r allocator.Range) *allocator.BlockedError {
-	for _, part := range rangesIn(s.space(spaceName).avoided, r) {
+func (s *State) avoidedIn(routingDomain string, r allocator.Range) *allocator.BlockedError {
+	for _, part := range rangesIn(s.domain(routingDomain).avoided, r) {
 		return s.inUseError(part)
 	}
 	return nil
@@ -257,12 +259,12 @@ func allRanges(index *allocator.Space) []allocator.Range {
 func (s *State) checkInUse() error {
 	pools := 0
 	for p := range s.pools.all() {
-		pools += boolToInt(p.Space == "")
+		pools += boolToInt(p.RoutingDomain == "")
 	}
 	if pools != s.inUse.defaultPools {
 		return fmt.Errorf("%d pools are in the default routing domain, counted %d", pools, s.inUse.defaultPools)
 	}
-	for name, domain := range s.spaces {
+	for name, domain := range s.domains {
 		var used, owned []allocator.Range
 		if c := s.inUse.configuredDomain; c != nil && *c == name || c == nil && (name == "" || pools == 0) {
 			used = allRanges(s.inUse.index)

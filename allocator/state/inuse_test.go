@@ -64,7 +64,7 @@ func TestInUse_AddressIsNotAllocated(t *testing.T) {
 
 // observePoolIn observes a pool in another routing domain than modelPool.
 func (s *testState) observePoolIn(domain string) Pool {
-	p := Pool{Key: Key{Resource: modelPools, Namespace: "ns", Name: "pool-" + domain}, ResourceVersion: 1, Space: domain, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.1")}}
+	p := Pool{Key: Key{Resource: modelPools, Namespace: "ns", Name: "pool-" + domain}, ResourceVersion: 1, RoutingDomain: domain, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.1")}}
 	s.ObservePool(s.now, p)
 	return p
 }
@@ -124,14 +124,14 @@ func TestInUse_RoutingDomainOfTheCluster(t *testing.T) {
 	s.expectInUse(modelPool, true, 9)
 	// A pool that changes its routing domain counts in the new one.
 	moved := first
-	moved.Space, moved.ResourceVersion = "green", first.ResourceVersion+1
+	moved.RoutingDomain, moved.ResourceVersion = "green", first.ResourceVersion+1
 	s.ObservePool(s.now, moved)
 	s.expectInUse(blue.Key, true, 1)
 	s.expectInUse(modelPool, true, 9)
 	s.RemovePool(modelPool, 0)
 	s.RemovePool(blue.Key, 0)
 	s.Tick(s.now)
-	if s.spaces["blue"] != nil || s.spaces["green"] != nil {
+	if s.domains["blue"] != nil || s.domains["green"] != nil {
 		t.Error("a routing domain without pools and owners stays")
 	}
 	later := s.observePoolIn("blue")

@@ -47,7 +47,7 @@ const usualEntryBytes = 32
 type journalUsage struct{ entries, bytes int }
 
 // accountDomain identifies the entries of an account in a routing domain.
-type accountDomain struct{ account, domain string }
+type accountDomain struct{ account, routingDomain string }
 
 // accountOf returns the namespace whose share of the journal an entry uses; "" for a
 // cluster-scoped object.
@@ -69,13 +69,13 @@ func (j *journalRoom) remove(e *journal.Entry) { j.count(e, -1) }
 // also counts the domain's name.
 func (j *journalRoom) count(e *journal.Entry, sign int) {
 	account := accountOf(e)
-	used, in := j.byAccount[account], accountDomain{account, e.Space}
+	used, in := j.byAccount[account], accountDomain{account, e.RoutingDomain}
 	size := e.EncodedSize()
 	if used.entries+min(sign, 0) == 0 {
 		size += len(account) + 1
 	}
 	if j.byDomain[in]+min(sign, 0) == 0 {
-		size += len(e.Space) + 1
+		size += len(e.RoutingDomain) + 1
 	}
 	if j.byDomain[in] += sign; j.byDomain[in] == 0 {
 		delete(j.byDomain, in)

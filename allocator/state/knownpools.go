@@ -97,10 +97,10 @@ func (k *knownPools) all() iter.Seq[*pool] { return maps.Values(k.byKey) }
 func (k *knownPools) number() int { return len(k.byKey) }
 
 // in iterates over the pools of a routing domain.
-func (k *knownPools) in(domain string) iter.Seq[*pool] {
+func (k *knownPools) in(routingDomain string) iter.Seq[*pool] {
 	return func(yield func(*pool) bool) {
 		for _, p := range k.byKey {
-			if p.Space == domain && !yield(p) {
+			if p.RoutingDomain == routingDomain && !yield(p) {
 				return
 			}
 		}
@@ -109,8 +109,8 @@ func (k *knownPools) in(domain string) iter.Seq[*pool] {
 
 // blocking returns a pool of a routing domain, besides one, that blocks an address of a
 // range, and the blocked range; nil if there is none.
-func (k *knownPools) blocking(domain string, r allocator.Range, besides *pool) (by *pool, blocked allocator.Range) {
-	for p := range k.in(domain) {
+func (k *knownPools) blocking(routingDomain string, r allocator.Range, besides *pool) (by *pool, blocked allocator.Range) {
+	for p := range k.in(routingDomain) {
 		if i := slices.IndexFunc(p.Blocked, r.Overlaps); i >= 0 && p != besides {
 			return p, p.Blocked[i]
 		}

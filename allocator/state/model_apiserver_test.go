@@ -94,7 +94,7 @@ func (w *world) store(o *object, reason string) {
 	}
 	w.objects[o.Key.Name] = o
 	w.events = append(w.events, event{claim: o.Claim, resourceVersion: w.resourceVersion})
-	w.logf("api: store %s %s %v domain=%q recorded=%q %v ready=%v flagged=%v token=%s rv=%d (%s)", o.Key.Name, o.UID, o.Ranges, o.domain, o.Space, o.SpaceGranted, o.Ready, o.Flagged, o.Token, w.resourceVersion, reason)
+	w.logf("api: store %s %s %v domain=%q recorded=%q %v ready=%v flagged=%v token=%s rv=%d (%s)", o.Key.Name, o.UID, o.Ranges, o.domain, o.RoutingDomain, o.RoutingDomainGranted, o.Ready, o.Flagged, o.Token, w.resourceVersion, reason)
 	for _, other := range w.objects {
 		if other == o || other.domain != o.domain || !overlap(o.Ranges, other.Ranges) || other.owner() == o.owner() {
 			continue
@@ -191,7 +191,7 @@ func (w *world) admitCreate(c *createRequest) {
 		case err := <-k.committed:
 			k.ended = true
 			if err == nil {
-				w.respond(c, k, Grant{Ranges: slices.Clone(k.grant.Ranges), Space: k.grant.Space, Token: k.grant.Token})
+				w.respond(c, k, Grant{Ranges: slices.Clone(k.grant.Ranges), RoutingDomain: k.grant.RoutingDomain, Token: k.grant.Token})
 			}
 		default:
 		}
@@ -241,7 +241,7 @@ func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 		}
 		k.ended = true
 		k.grant = g
-		w.respond(c, k, Grant{Ranges: g.Ranges, Space: g.Space, Token: g.Token})
+		w.respond(c, k, Grant{Ranges: g.Ranges, RoutingDomain: g.RoutingDomain, Token: g.Token})
 	default:
 		w.logf("%s: grant %s to create %d token %s", k.to.name(), g.Ranges, c.id, g.Token)
 		k.grant, k.committed = g, make(chan error, 1)
@@ -295,7 +295,7 @@ func (w *world) storeCreate(c *createRequest) {
 		}
 	}
 	o.Ranges, o.Token = c.response.Ranges, c.response.Token
-	o.domain, o.Space, o.SpaceGranted = c.response.Space, c.response.Space, true
+	o.domain, o.RoutingDomain, o.RoutingDomainGranted = c.response.RoutingDomain, c.response.RoutingDomain, true
 	o.unadmitted = c.outlivesClaim
 	if c.call != nil && c.call.grant != nil && c.call.grant.unproven && !c.approved {
 		o.unadmitted = true
@@ -327,7 +327,7 @@ func (w *world) validateCreate(c *createRequest) {
 	}
 	before := v.state.grants.find(c.response.Token)
 	inherited := before != nil && before.IsStandby()
-	switch err := v.state.CheckGrant(Claim{Key: key, Pool: c.pool, Space: c.response.Space, SpaceGranted: true, Ranges: c.response.Ranges, Token: c.response.Token}, "", 0); {
+	switch err := v.state.CheckGrant(Claim{Key: key, Pool: c.pool, RoutingDomain: c.response.RoutingDomain, RoutingDomainGranted: true, Ranges: c.response.Ranges, Token: c.response.Token}, "", 0); {
 	case err == ErrUnproven: //nolint:errorlint // as the ledger compares it
 	case err != nil:
 		w.logf("api: drop create %d, validation by %s: %v", c.id, v.name(), err)
@@ -425,7 +425,7 @@ func (w *world) storeUpdate(u *claimUpdate) {
 		n := *o
 		u.apply(&n.Claim)
 		if n.Token != o.Token { // granted
-			n.domain = n.Space
+			n.domain = n.RoutingDomain
 		}
 		w.store(&n, u.reason)
 	}

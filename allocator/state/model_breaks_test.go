@@ -104,9 +104,9 @@ func (b *brokenState) ObserveClaim(now time.Time, c Claim) {
 		}
 	}
 	if b.breaks.followPool {
-		c.SpaceGranted = false
+		c.RoutingDomainGranted = false
 	}
-	if known := b.claims.find(c.UID); b.breaks.believeRecord && known != nil && known.Space != c.Space {
+	if known := b.claims.find(c.UID); b.breaks.believeRecord && known != nil && known.RoutingDomain != c.RoutingDomain {
 		known.Token = journal.Token{1} // as if another grant had been stored
 	}
 	defer b.withoutAddressObjects(c.UID)()
@@ -137,7 +137,7 @@ func (b *brokenState) ObservePool(now time.Time, p Pool) {
 	if b.breaks.missingListFrees && p.MovedListRevision == 0 {
 		p.MovedListRevision = EmptiedList
 	}
-	defer b.withOneDefaultPoolMore(b.breaks.avoidsTooMuch && p.Space == "")()
+	defer b.withOneDefaultPoolMore(b.breaks.avoidsTooMuch && p.RoutingDomain == "")()
 	b.State.ObservePool(now, p)
 }
 
@@ -146,8 +146,8 @@ func (b *brokenState) RemovePool(k Key, resourceVersion uint64) {
 	b.State.RemovePool(k, resourceVersion)
 }
 
-// withOneDefaultPoolMore counts one pool more in the default routing domain, if a break is
-// on, until the returned function is called: no pool is the first or the last there.
+// withOneDefaultPoolMore counts one pool more in the default routing domain, if a break
+// is on, until the returned function is called: no pool is the first or the last there.
 func (b *brokenState) withOneDefaultPoolMore(broken bool) (restore func()) {
 	if !broken {
 		return func() {}

@@ -163,7 +163,7 @@ func (w *cooldownWorld) step() {
 
 // isFree reports whether no holding owns an address of the range.
 func isFree(b *State, r allocator.Range) bool {
-	for range b.space("").core.OwnedIn(r) {
+	for range b.domain("").core.OwnedIn(r) {
 		return false
 	}
 	return true

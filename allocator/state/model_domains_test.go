@@ -24,7 +24,7 @@ var modelSecondPool = Key{Resource: modelPools, Namespace: "ns", Name: "second"}
 // secondPool returns the pool that stays in its routing domain.
 func (w *world) secondPool() Pool {
 	p := firstPool()
-	p.Key, p.Space = modelSecondPool, w.secondDomain
+	p.Key, p.RoutingDomain = modelSecondPool, w.secondDomain
 	return p
 }
 
@@ -57,10 +57,10 @@ func (w *world) stepDomains() bool {
 func (w *world) remakePool() {
 	gone := w.pool
 	w.events = append(w.events, event{deleted: true, pool: &gone, resourceVersion: w.nextVersion()})
-	if w.pool.Space = modelOtherDomain; gone.Space == modelOtherDomain {
-		w.pool.Space = ""
+	if w.pool.RoutingDomain = modelOtherDomain; gone.RoutingDomain == modelOtherDomain {
+		w.pool.RoutingDomain = ""
 	}
-	w.storePool(nil, 0, "made anew in routing domain "+w.pool.Space)
+	w.storePool(nil, 0, "made anew in routing domain "+w.pool.RoutingDomain)
 	w.tally.poolsRemade++
 }
 
@@ -68,7 +68,7 @@ func (w *world) remakePool() {
 func (w *world) changeRecord() {
 	var owners []*object
 	for _, o := range w.objects {
-		if len(o.Ranges) > 0 && o.SpaceGranted && !o.unadmitted {
+		if len(o.Ranges) > 0 && o.RoutingDomainGranted && !o.unadmitted {
 			owners = append(owners, o)
 		}
 	}
@@ -79,18 +79,18 @@ func (w *world) changeRecord() {
 	changed := *owners[w.rng.IntN(len(owners))]
 	switch {
 	case w.rng.IntN(3) == 0:
-		changed.Space, changed.SpaceGranted = "", false
-	case changed.Space == "":
-		changed.Space = modelOtherDomain
+		changed.RoutingDomain, changed.RoutingDomainGranted = "", false
+	case changed.RoutingDomain == "":
+		changed.RoutingDomain = modelOtherDomain
 	default:
-		changed.Space = ""
+		changed.RoutingDomain = ""
 	}
 	w.store(&changed, "record of the routing domain changed")
 	w.tally.recordsChanged++
 }
 
 // recordsTruth reports whether an object records the routing domain of its addresses.
-func (o *object) recordsTruth() bool { return o.SpaceGranted && o.Space == o.domain }
+func (o *object) recordsTruth() bool { return o.RoutingDomainGranted && o.RoutingDomain == o.domain }
 
 // hasChangedRecord reports whether the record of a stored object is one that another
 // client has changed.
@@ -107,13 +107,13 @@ func (w *world) hasChangedRecord() bool {
 // and reports whether it was wrong.
 func (w *world) restoreRecord(r *replica, c *claim) bool {
 	o := w.objects[c.Key.Name]
-	if c.holding == nil || o == nil || o.UID != c.UID || o.ResourceVersion != c.ResourceVersion || o.SpaceGranted && o.Space == c.holding.space {
+	if c.holding == nil || o == nil || o.UID != c.UID || o.ResourceVersion != c.ResourceVersion || o.RoutingDomainGranted && o.RoutingDomain == c.holding.routingDomain {
 		return false
 	}
-	space := c.holding.space
+	routingDomain := c.holding.routingDomain
 	w.sendUpdate(&claimUpdate{
 		reason: r.name() + ": routing domain recorded", name: c.Key.Name, uid: c.UID, resourceVersion: c.ResourceVersion,
-		apply: func(c *Claim) { c.Space, c.SpaceGranted = space, true },
+		apply: func(c *Claim) { c.RoutingDomain, c.RoutingDomainGranted = routingDomain, true },
 	})
 	return true
 }
@@ -128,9 +128,9 @@ func (w *world) checkKeepsReady(o, before *object) {
 // ownedIn lists the owned addresses of a routing domain, and those that the stored
 // objects name there.
 func (w *world) ownedIn(r *replica, domain string) (owned, want []string) {
-	space := r.state.space(domain)
+	routingDomain := r.state.domain(domain)
 	for _, window := range []allocator.Range{modelRange, modelIPv6} {
-		for h := range space.core.OwnedIn(window) {
+		for h := range routingDomain.core.OwnedIn(window) {
 			for a := range h.Range.Addresses() {
 				owned = append(owned, a.String())
 			}

@@ -55,7 +55,7 @@ func (w *world) avoids(r *replica, domain string) bool {
 		return domain == *w.clusterDomain
 	}
 	for _, p := range r.state.pools.byKey {
-		if p.Space == "" {
+		if p.RoutingDomain == "" {
 			return domain == ""
 		}
 	}
@@ -64,15 +64,15 @@ func (w *world) avoids(r *replica, domain string) bool {
 
 // grant requests a grant from a replica, and checks it against the addresses in use.
 func (w *world) grant(r *replica, q Request) (*OpenGrant, error) {
-	domain := q.Space
+	domain := q.RoutingDomain
 	if p := r.state.pools.find(q.Pool); p != nil {
-		domain = p.Space
+		domain = p.RoutingDomain
 	}
 	var free []allocator.Range // addresses in use without an owner
 	for _, addresses := range r.uses {
 		for _, a := range addresses {
 			address := allocator.Range{First: a, Last: a}
-			if known := r.state.spaces[domain]; known == nil || len(rangesIn(known.core, address)) == 0 {
+			if known := r.state.domains[domain]; known == nil || len(rangesIn(known.core, address)) == 0 {
 				free = append(free, address)
 			}
 		}

@@ -375,11 +375,11 @@ func (w *world) grantToStored(r *replica) {
 				} else {
 					w.tally.grantedToStored++
 				}
-				if c.Space != g.Space { // the pool is in another routing domain by now: all ranges are granted there
+				if c.RoutingDomain != g.RoutingDomain { // the pool is in another routing domain by now: all ranges are granted there
 					c.Ranges = nil
 				}
 				c.Ranges, c.Token = slices.Concat(c.Ranges, g.Ranges), g.Token
-				c.Space, c.SpaceGranted = g.Space, true
+				c.RoutingDomain, c.RoutingDomainGranted = g.RoutingDomain, true
 			},
 			done: func(bool) { delete(r.storedGrants, uid) },
 		})

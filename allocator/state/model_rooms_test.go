@@ -82,7 +82,7 @@ func (w *world) checkDenial(c *createRequest, s *State, err error) {
 		w.tally.journalFull++
 	case errors.Is(err, allocator.ErrExhausted) && c.pool == modelSmallPool:
 		w.tally.smallPoolFull++
-		for owned := range s.space("").core.OwnedIn(modelSmallRange) {
+		for owned := range s.domain("").core.OwnedIn(modelSmallRange) {
 			if h := s.holdings.find(owned.OwnerID); h.state() == stateInherited && !w.mayBeStored(h) {
 				w.failf("%w: %s", errKeptForNobody, owned.Range)
 			}

@@ -73,7 +73,7 @@ func (c RecordedRange) IsMoved() bool { return c.Until.IsZero() }
 // addresses of the range by a different holding.
 func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 	for _, h := range s.holdings.of(c.Claim) {
-		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.isMoved() || h.isAddressObjectOf(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.MovedUID) {
+		if h.routingDomain == p.RoutingDomain && slices.Contains(h.ranges, c.Range) && (h.isMoved() || h.isAddressObjectOf(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.MovedUID) {
 			if h.isMoved() && !h.isOfMove(c.MovedUID) {
 				return h
 			}
@@ -83,12 +83,12 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 			return h
 		}
 	}
-	for owned := range s.space(p.Space).core.OwnedIn(c.Range) {
+	for owned := range s.domain(p.RoutingDomain).core.OwnedIn(c.Range) {
 		if s.holdings.find(owned.OwnerID).claim != nil {
 			return nil
 		}
 	}
-	h := s.addHolding(c.Claim, p.Key, p.Space, c.Range)
+	h := s.addHolding(c.Claim, p.Key, p.RoutingDomain, c.Range)
 	h.freeAt, h.movedUID = noEnd, c.MovedUID
 	s.cooldowns.list(h)
 	s.assignAddresses(h)
@@ -116,7 +116,7 @@ const EmptiedList = math.MaxUint64
 // and owns the range by a second holding, from a grant of an earlier leader.
 func (s *State) endMovedOfReturned(c *claim) {
 	for _, h := range slices.Clone(s.holdings.of(c.Key)) {
-		if h != c.holding && h.claim == nil && h.isMoved() && h.movedUID != c.UID && h.space == c.holding.space && slices.Equal(h.ranges, c.Ranges) {
+		if h != c.holding && h.claim == nil && h.isMoved() && h.movedUID != c.UID && h.routingDomain == c.holding.routingDomain && slices.Equal(h.ranges, c.Ranges) {
 			s.clearMoved(h)
 			s.freeIfUnused(h)
 		}
@@ -128,7 +128,7 @@ func (s *State) endMovedOfReturned(c *claim) {
 // address object long after its claim came back, was released, and the range was granted
 // again: each resource has its own informer.
 func (s *State) endSupersededMoves() {
-	for _, domain := range s.spaces {
+	for _, domain := range s.domains {
 		for h := range maps.Clone(domain.contested) {
 			if h.claim == nil && h.isMoved() && !s.isRecordedMove(h) && s.isOwnedByReady(h) {
 				s.clearMoved(h)
@@ -154,7 +154,7 @@ func (s *State) isRecordedMove(h *holding) bool {
 // isOwnedByReady reports whether a claim that is stored as Ready owns addresses of h.
 func (s *State) isOwnedByReady(h *holding) bool {
 	for _, r := range h.ranges {
-		for owned := range s.space(h.space).core.OwnedIn(r) {
+		for owned := range s.domain(h.routingDomain).core.OwnedIn(r) {
 			if c := s.holdings.find(owned.OwnerID).claim; c != nil && c.ready() {
 				return true
 			}
@@ -172,7 +172,7 @@ func (s *State) awaitMoveDecision(h *holding, c *claim) {
 	for _, o := range s.holdings.of(c.owner()) {
 		// The pool's record, written by an earlier leader, keeps the range by a second
 		// holding: this claim was bound by an inherited grant.
-		if o != h && o.isMoved() && o.movedUID == c.UID && o.space == h.space && slices.Equal(o.ranges, h.ranges) {
+		if o != h && o.isMoved() && o.movedUID == c.UID && o.routingDomain == h.routingDomain && slices.Equal(o.ranges, h.ranges) {
 			return
 		}
 	}
@@ -195,7 +195,7 @@ func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
 		return
 	}
 	s.clearMoved(h)
-	if p := s.pools.find(h.pool); h.claim == nil && p != nil && p.Space == h.space && p.ReuseDelay > 0 {
+	if p := s.pools.find(h.pool); h.claim == nil && p != nil && p.RoutingDomain == h.routingDomain && p.ReuseDelay > 0 {
 		s.cooldowns.begin(h, cooldown{now, now.Add(p.ReuseDelay)})
 	}
 	s.freeIfUnused(h)

@@ -49,7 +49,7 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 		// since that holding lost to the claim before. With further ranges the claim
 		// counts as unverified until a grant is found, and its strength is compared anew.
 		s.detachClaim(known, time.Time{}, time.Time{})
-		if h.space != s.routingDomainOf(known) || !isSubset(c.Ranges, before.Ranges) {
+		if h.routingDomain != s.routingDomainOf(known) || !isSubset(c.Ranges, before.Ranges) {
 			known.hadGrant, known.unverified = false, true // until a grant is found
 		}
 		h = nil
@@ -82,15 +82,15 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 //	has the token of the version before
 func (s *State) keepDomain(known *claim, c *Claim) {
 	if g := s.grants.find(c.Token); g != nil && g.isFulfilledBy(&claim{Claim: *c}) {
-		c.Space, c.SpaceGranted = g.Space, true
+		c.RoutingDomain, c.RoutingDomainGranted = g.RoutingDomain, true
 		return
 	}
 	h := known.holding
 	if h == nil || c.Token != known.Token && !c.MarkedMoved {
 		return
 	}
-	if known.SpaceGranted || c.SpaceGranted && s.pools.find(known.Pool) != nil { // a claim without the record is where its known pool is
-		c.Space, c.SpaceGranted = h.space, true
+	if known.RoutingDomainGranted || c.RoutingDomainGranted && s.pools.find(known.Pool) != nil { // a claim without the record is where its known pool is
+		c.RoutingDomain, c.RoutingDomainGranted = h.routingDomain, true
 	}
 }
 
@@ -98,24 +98,24 @@ func (s *State) keepDomain(known *claim, c *Claim) {
 // domain than that of its holding: by another grant; or by its label, if the claim has no
 // pool and no record of its routing domain.
 func (c *claim) leavesDomain() bool {
-	return (c.SpaceGranted || c.Pool == Key{}) && c.Space != c.holding.space
+	return (c.RoutingDomainGranted || c.Pool == Key{}) && c.RoutingDomain != c.holding.routingDomain
 }
 
 // isAltered reports whether a claim names other ranges than the allocator recorded for
 // it: in its status (Altered), or in its address objects, of which its status names one.
 // Then neither the status nor the token of the claim proves that it owns the ranges: they
 // were changed while the webhooks were not installed. Only a claim that the allocator has
-// answered has such a record (SpaceGranted): the annotations of other claims are
+// answered has such a record (RoutingDomainGranted): the annotations of other claims are
 // requests.
 func (s *State) isAltered(c *claim) bool {
-	if c.Altered || !c.SpaceGranted || !c.AllocatedEarlier || c.OwnerClaim != (Key{}) {
-		return c.Altered && c.SpaceGranted
+	if c.Altered || !c.RoutingDomainGranted || !c.AllocatedEarlier || c.OwnerClaim != (Key{}) {
+		return c.Altered && c.RoutingDomainGranted
 	}
 	altered := false
 	for _, object := range s.claims.objectsOf(c.Key) {
 		switch {
 		case object.Pool != c.Pool:
-		case slices.Equal(object.Ranges, c.Ranges) && object.mayBeIn(c.Space):
+		case slices.Equal(object.Ranges, c.Ranges) && object.mayBeIn(c.RoutingDomain):
 			return false
 		default:
 			altered = true
@@ -159,19 +159,19 @@ func isSubset(ranges, others []allocator.Range) bool {
 // exists: (a) of its holding; (b) of its record; (c) of its known pool; (d) of its label.
 func (s *State) routingDomainOf(c *claim) string {
 	if c.holding != nil {
-		return c.holding.space
+		return c.holding.routingDomain
 	}
-	if p := s.pools.find(c.Pool); p != nil && !c.SpaceGranted {
-		return p.Space
+	if p := s.pools.find(c.Pool); p != nil && !c.RoutingDomainGranted {
+		return p.RoutingDomain
 	}
-	return c.Space
+	return c.RoutingDomain
 }
 
 // poolOf returns the pool of a claim with a holding; nil if the pool is not known, or is
 // in another routing domain: then it has been made anew, and is not the pool from which
 // the addresses are.
 func (s *State) poolOf(c *claim) *pool {
-	if p := s.pools.find(c.Pool); p != nil && p.Space == c.holding.space {
+	if p := s.pools.find(c.Pool); p != nil && p.RoutingDomain == c.holding.routingDomain {
 		return p
 	}
 	return nil
@@ -232,7 +232,7 @@ func (s *State) bindClaim(c *claim) {
 	c.journaled = g != nil && g.holding == h && g.state == grantCommitted
 	c.hadGrant = s.endFulfilledGrants(h, c) || len(h.grants) > 0
 	s.requireConfirmation(h)
-	if h.contested || len(s.space(h.space).contested) > 0 {
+	if h.contested || len(s.domain(h.routingDomain).contested) > 0 {
 		s.resolveConflict(h)
 	}
 	s.markChanged(h)

@@ -12,9 +12,9 @@ import (
 type NotOfferedError struct {
 	Pool   Key
 	Ranges []allocator.Range // owned and not offered; empty if the pool does not exist, or is in another routing domain
-	// Domain is the routing domain of the pool, and Owned that of the addresses, if they
-	// differ; otherwise both are "".
-	Domain, Owned string
+	// PoolRoutingDomain is the routing domain of the pool, and RoutingDomain that of the
+	// addresses, if they differ; otherwise both are "".
+	PoolRoutingDomain, RoutingDomain string
 }
 
 func (e *NotOfferedError) Error() string {
@@ -22,13 +22,15 @@ func (e *NotOfferedError) Error() string {
 	case e.PoolMissing():
 		return fmt.Sprintf("pool %s does not exist", e.Pool)
 	case len(e.Ranges) == 0:
-		return fmt.Sprintf("pool %s is in routing domain %q, and the addresses are in routing domain %q", e.Pool, e.Domain, e.Owned)
+		return fmt.Sprintf("pool %s is in routing domain %q, and the addresses are in routing domain %q", e.Pool, e.PoolRoutingDomain, e.RoutingDomain)
 	}
 	return fmt.Sprintf("pool %s does not offer %s", e.Pool, e.Ranges[0])
 }
 
 // PoolMissing reports whether the pool does not exist.
-func (e *NotOfferedError) PoolMissing() bool { return len(e.Ranges) == 0 && e.Domain == e.Owned }
+func (e *NotOfferedError) PoolMissing() bool {
+	return len(e.Ranges) == 0 && e.PoolRoutingDomain == e.RoutingDomain
+}
 
 // FindNotOffered describes the addresses that the claim with this UID owns and that its
 // pool does not offer. Reserved addresses count as offered. The result is nil in each of
@@ -50,8 +52,8 @@ func (s *State) FindNotOffered(uid string) *NotOfferedError {
 		return nil
 	case p == nil:
 		return e
-	case p.Space != c.holding.space:
-		e.Domain, e.Owned = p.Space, c.holding.space
+	case p.RoutingDomain != c.holding.routingDomain:
+		e.PoolRoutingDomain, e.RoutingDomain = p.RoutingDomain, c.holding.routingDomain
 		return e
 	}
 	isOffered := func(r allocator.Range) bool {
@@ -73,7 +75,7 @@ func (s *State) FindNotOffered(uid string) *NotOfferedError {
 func (s *State) markOffers(p *pool, before []allocator.Range) {
 	changed := slices.Concat(allocator.Subtract(p.Window, before), allocator.Subtract(before, p.Window))
 	for _, r := range changed {
-		for owned := range s.space(p.Space).core.OwnedIn(r) {
+		for owned := range s.domain(p.RoutingDomain).core.OwnedIn(r) {
 			if c := s.holdings.find(owned.OwnerID).claim; c != nil && c.Pool == p.Key {
 				s.changed[c.Key] = struct{}{}
 			}

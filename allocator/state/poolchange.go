@@ -19,7 +19,7 @@ func (s *State) firstWithheld(p *pool) *OwnedError {
 	var first *OwnedError
 	isOffered := allocator.OverlapsAny(p.Window)
 	for g := range s.grants.all() {
-		if !g.withholds() || g.Space != p.Space {
+		if !g.withholds() || g.RoutingDomain != p.RoutingDomain {
 			continue
 		}
 		for _, r := range g.Ranges {
@@ -80,16 +80,16 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	if old == nil {
 		return nil, nil
 	}
-	core := s.space(old.Space).core
+	core := s.domain(old.RoutingDomain).core
 	offered := old.Window
 	if old.Fault != "" && p.Fault == "" { // a pool with a fault offers nothing, and may have allocated some of these ranges before
 		offered = old.Readable
 	}
 	isOffered := allocator.OverlapsAny(offered)
 	inUse := &ownerCount{seen: map[Key]struct{}{}}
-	if old.Space != p.Space {
+	if old.RoutingDomain != p.RoutingDomain {
 		for h := range s.holdings.all() {
-			if h.isInUse() && h.space == old.Space && h.mayBelongTo(old, isOffered) && !inUse.add(h, h.ranges[0]) {
+			if h.isInUse() && h.routingDomain == old.RoutingDomain && h.mayBelongTo(old, isOffered) && !inUse.add(h, h.ranges[0]) {
 				break
 			}
 		}
@@ -124,13 +124,13 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 		return nil, nil
 	}
 	g := &OpenGrant{Entry: journal.Entry{
-		Token: s.newToken(), Space: old.Space, Ranges: gone,
+		Token: s.newToken(), RoutingDomain: old.RoutingDomain, Ranges: gone,
 		Resource: p.Key.Resource, Namespace: p.Key.Namespace, NameHash: journal.HashName(p.Key.Name), StoredName: p.Key.Name,
 	}}
 	if err := s.journalRoom.admit(g.Namespace, g.EncodedSize()); err != nil {
 		return nil, err
 	}
-	h := s.addHolding(p.Key, Key{}, old.Space, gone...)
+	h := s.addHolding(p.Key, Key{}, old.RoutingDomain, gone...)
 	g.holding = h
 	s.indexGrant(g)
 	s.assignAddresses(h)

@@ -73,7 +73,7 @@ func TestUpdatePool_CountsTheOwners(t *testing.T) {
 		s.observeStored(fmt.Sprint("c-", i), fmt.Sprintf("10.0.0.%d", 2*i), journal.Token{}, ready)
 	}
 	domain := s.nextPool("10.0.0.0-10.0.0.9")
-	domain.Space = "other"
+	domain.RoutingDomain = "other"
 	for name, tc := range map[string]struct {
 		pool Pool
 		want string

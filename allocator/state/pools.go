@@ -56,7 +56,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	case known == nil:
 		known = s.pools.add(p.Key)
 		s.access.objectStored(p.Key.Resource)
-		freedInUse = s.countDefaultPools(p.Space, 1)
+		freedInUse = s.countDefaultPools(p.RoutingDomain, 1)
 	case p.ResourceVersion <= known.ResourceVersion:
 		if ahead || p.ResourceVersion < known.ResourceVersion {
 			return
@@ -67,17 +67,17 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 			s.endWithholding(known)
 		}
 		return
-	case known.Space != p.Space:
-		s.pools.hide(known, s.space(known.Space).core)
-		s.markBlockChanges(known.Space, known.Blocked, nil)
+	case known.RoutingDomain != p.RoutingDomain:
+		s.pools.hide(known, s.domain(known.RoutingDomain).core)
+		s.markBlockChanges(known.RoutingDomain, known.Blocked, nil)
 		known.Blocked = nil
-		s.countDefaultPools(known.Space, -1)
-		freedInUse = s.countDefaultPools(p.Space, 1)
+		s.countDefaultPools(known.RoutingDomain, -1)
+		freedInUse = s.countDefaultPools(p.RoutingDomain, 1)
 	default:
 		changedDomain = false
 		same = known.Ordered == p.Ordered && slices.Equal(known.Window, p.Window) && slices.Equal(known.Blocked, p.Blocked)
 	}
-	s.markBlockChanges(p.Space, known.Blocked, p.Blocked)
+	s.markBlockChanges(p.RoutingDomain, known.Blocked, p.Blocked)
 	if p.ReuseDelay < known.ReuseDelay {
 		s.shortenCooldowns(now, p)
 	}
@@ -94,7 +94,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		known.Policy = allocator.BestFit
 	}
 	if !same {
-		s.pools.show(known, s.space(p.Space).core)
+		s.pools.show(known, s.domain(p.RoutingDomain).core)
 	}
 	if changedDomain {
 		s.markOwners(p.Key)
@@ -106,7 +106,7 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	if changedDomain || before.Fault != p.Fault {
 		s.recheckUngranted(p.Key)
 	}
-	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) && !freedInUse {
+	if before.RoutingDomain == p.RoutingDomain && slices.Equal(before.Blocked, p.Blocked) && !freedInUse {
 		s.admitDeferred(p.Key, Key{})
 	} else {
 		s.admitAllDeferred()
@@ -126,12 +126,12 @@ func (s *State) HasObserved(k Key, resourceVersion uint64) bool {
 
 // markBlockChanges reports as changed the pools whose usable addresses may differ because
 // a pool blocks different ranges.
-func (s *State) markBlockChanges(space string, before, after []allocator.Range) {
+func (s *State) markBlockChanges(routingDomain string, before, after []allocator.Range) {
 	if slices.Equal(before, after) {
 		return
 	}
 	touch := allocator.OverlapsAny(slices.Concat(before, after))
-	for p := range s.pools.in(space) {
+	for p := range s.pools.in(routingDomain) {
 		if touch(p.Window) {
 			s.changed[p.Key] = struct{}{}
 		}
@@ -148,9 +148,9 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	s.changed[k] = struct{}{}
 	if p := s.pools.find(k); p != nil {
 		s.markOwners(k)
-		s.pools.remove(p, s.space(p.Space).core)
-		s.countDefaultPools(p.Space, -1)
-		s.markBlockChanges(p.Space, p.Blocked, nil)
+		s.pools.remove(p, s.domain(p.RoutingDomain).core)
+		s.countDefaultPools(p.RoutingDomain, -1)
+		s.markBlockChanges(p.RoutingDomain, p.Blocked, nil)
 		s.freeUnlistedMoved(p, true)
 		s.endCooldowns(k)
 		s.access.objectGone(k.Resource)
@@ -164,7 +164,7 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 func (s *State) reevaluateOwners(pool Key) {
 	var contested []*claim
 	for c := range s.claims.ownersOf(pool) {
-		if len(s.space(c.holding.space).contested) > 0 {
+		if len(s.domain(c.holding.routingDomain).contested) > 0 {
 			contested = append(contested, c)
 		}
 	}
@@ -196,7 +196,7 @@ func (s *State) moveOwnersToDomainOf(p *pool) {
 	for again := true; again; { // an address object may inherit the holding first
 		again = false
 		for _, c := range slices.Collect(s.claims.ownersOf(p.Key)) {
-			if c.holding != nil && c.holding.space != p.Space && !c.SpaceGranted {
+			if c.holding != nil && c.holding.routingDomain != p.RoutingDomain && !c.RoutingDomainGranted {
 				s.detachClaim(c, time.Time{}, time.Time{})
 				c.hadGrant = false // the grant was in the other routing domain
 				s.bindClaim(c)

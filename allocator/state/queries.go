@@ -22,9 +22,9 @@ type Ownership struct {
 	//   - each rival is stored as flagged, so that no older write can mark the rival
 	//     Ready; or the API of the rival is switched off, and the writes of earlier
 	//     leaders have ended, so that no write can mark the rival Ready
-	Confirmed bool
-	Space     string // routing domain of the claim's addresses
-	Granted   bool   // this process has known an open grant of the claim's ranges; false proves nothing after a take-over
+	Confirmed     bool
+	RoutingDomain string // routing domain of the claim's addresses
+	Granted       bool   // this process has known an open grant of the claim's ranges; false proves nothing after a take-over
 	// Deferred is why the claim does not own the ranges that it names: a *NoPoolError,
 	// *FaultyPoolError or *PoolError; nil if the claim is not deferred.
 	Deferred error
@@ -46,13 +46,13 @@ func (s *State) OwnershipOf(uid string) Ownership {
 	if h == nil {
 		return Ownership{Observed: true}
 	}
-	st := Ownership{Observed: true, Allocated: true, Space: h.space, Granted: c.hadGrant}
+	st := Ownership{Observed: true, Allocated: true, RoutingDomain: h.routingDomain, Granted: c.hadGrant}
 	if h.contested {
 		st.Conflict = s.firstConflict(h)
 		return st
 	}
 	st.Confirmed = s.leadership.mayGrant() && s.proofs.prove(c.boundAt, c.journaled)
-	for o := range s.space(h.space).contested {
+	for o := range s.domain(h.routingDomain).contested {
 		if o.claim != nil && !o.claim.Flagged && !s.cannotBecomeReady(o.claim) && o.overlapsAny(h.ranges) {
 			st.Confirmed = false
 		}
@@ -79,15 +79,15 @@ func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 	if s.isBehind(uid, version) {
 		return ErrBehind
 	}
-	g, domain := s.grants.find(c.Token), s.domainOfUpdate(c, uid)
-	fresh := slices.DeleteFunc(slices.Clone(c.Ranges), func(r allocator.Range) bool { return s.ownsRange(uid, domain, r) })
+	g, routingDomain := s.grants.find(c.Token), s.routingDomainOfUpdate(c, uid)
+	fresh := slices.DeleteFunc(slices.Clone(c.Ranges), func(r allocator.Range) bool { return s.ownsRange(uid, routingDomain, r) })
 	if len(fresh) == 0 {
 		return nil
 	}
 	if g == nil {
 		return ErrNoGrant
 	}
-	if g.state != grantCommitted || !g.isFor(c.Key, uid) || !slices.Equal(g.Ranges, fresh) || g.Space != domain || g.holding.pool != c.Pool && !g.holding.inherited {
+	if g.state != grantCommitted || !g.isFor(c.Key, uid) || !slices.Equal(g.Ranges, fresh) || g.RoutingDomain != routingDomain || g.holding.pool != c.Pool && !g.holding.inherited {
 		return ErrForged
 	}
 	// Validation comes after all mutations, so the name is final, and expireGrants can
@@ -123,7 +123,7 @@ func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 
 // DomainOf returns the routing domain in which a stored claim or address object owns its
 // ranges; false if it owns none.
-func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, err error) {
+func (s *State) DomainOf(uid string, version uint64) (routingDomain string, owns bool, err error) {
 	c := s.claims.find(uid)
 	switch {
 	case !s.leadership.mayGrant():
@@ -133,13 +133,13 @@ func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, e
 	case c == nil:
 		return "", false, nil
 	case c.holding != nil:
-		return c.holding.space, true, nil
+		return c.holding.routingDomain, true, nil
 	}
 	h := s.holdingOfOwnerClaim(c) // of an address object whose claim owns the range
 	if h == nil {
 		return "", false, nil
 	}
-	return h.space, true, nil
+	return h.routingDomain, true, nil
 }
 
 // isBehind reports whether a version of a stored claim has not been observed: the claim
@@ -151,25 +151,25 @@ func (s *State) isBehind(uid string, version uint64) bool {
 
 // ownsRange reports whether the claim with this UID owns a range of a routing domain,
 // without a conflict.
-func (s *State) ownsRange(uid, domain string, r allocator.Range) bool {
+func (s *State) ownsRange(uid, routingDomain string, r allocator.Range) bool {
 	c := s.claims.find(uid)
-	return c != nil && c.holding != nil && c.holding.space == domain && !c.holding.contested && slices.Contains(c.holding.ranges, r)
+	return c != nil && c.holding != nil && c.holding.routingDomain == routingDomain && !c.holding.contested && slices.Contains(c.holding.ranges, r)
 }
 
-// domainOfUpdate returns the routing domain that a new version of the claim with this UID
-// will have, the first that exists: (a) of its record; (b) of its known pool; (c) of the
-// holding of the stored version, if the pool is the same; (d) of its label.
-func (s *State) domainOfUpdate(c Claim, uid string) string {
-	if c.SpaceGranted {
-		return c.Space
+// routingDomainOfUpdate returns the routing domain that a new version of the claim with
+// this UID will have, the first that exists: (a) of its record; (b) of its known pool;
+// (c) of the holding of the stored version, if the pool is the same; (d) of its label.
+func (s *State) routingDomainOfUpdate(c Claim, uid string) string {
+	if c.RoutingDomainGranted {
+		return c.RoutingDomain
 	}
 	if p := s.pools.find(c.Pool); p != nil {
-		return p.Space
+		return p.RoutingDomain
 	}
 	if stored := s.claims.find(uid); stored != nil && stored.holding != nil && stored.Pool == c.Pool {
-		return stored.holding.space
+		return stored.holding.routingDomain
 	}
-	return c.Space
+	return c.RoutingDomain
 }
 
 // contestedHoldingOf returns the holding of a stored claim that lost a conflict; nil if
@@ -197,7 +197,7 @@ func (s *State) Usage(k Key) (Usage, bool) {
 	if p == nil {
 		return Usage{}, false
 	}
-	s.space(p.Space).blockAvoided()
+	s.domain(p.RoutingDomain).blockAvoided()
 	granted, _ := s.countGranted(p)
 	return Usage{Stats: p.core.Stats(), Claims: s.claims.numberOfOwners(k), Granted: granted}, true
 }
@@ -209,7 +209,7 @@ func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
 	if p == nil {
 		return nil, false
 	}
-	s.space(p.Space).blockAvoided()
+	s.domain(p.RoutingDomain).blockAvoided()
 	return p.core.Free(), true
 }
 
@@ -218,11 +218,11 @@ func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
 // grants expires, by the clock of recorded times; zero if no commit of these grants has
 // landed. The cost grows with the number of open grants.
 func (s *State) countGranted(p *pool) (n int64, until time.Time) {
-	core := s.space(p.Space).core
+	core := s.domain(p.RoutingDomain).core
 	var granted []allocator.Range
 	for g := range s.grants.all() {
 		h := g.holding
-		if h.space != p.Space || h.grants[0] != g || h.claim != nil || g.withholds() { // a holding counts once
+		if h.routingDomain != p.RoutingDomain || h.grants[0] != g || h.claim != nil || g.withholds() { // a holding counts once
 			continue
 		}
 		before := len(granted)
@@ -257,7 +257,7 @@ func (s *State) AwaitsCreate(now time.Time, pool Key) (wait time.Duration) {
 	}
 	for g := range s.grants.all() {
 		h := g.holding
-		if g.withholds() || h.pool != pool && (!h.inherited || h.pool != (Key{}) || h.space != p.Space || !h.overlapsAny(p.Window)) {
+		if g.withholds() || h.pool != pool && (!h.inherited || h.pool != (Key{}) || h.routingDomain != p.RoutingDomain || !h.overlapsAny(p.Window)) {
 			continue
 		}
 		left := createLanding
@@ -283,7 +283,7 @@ func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total i
 	if p == nil {
 		return nil, 0
 	}
-	core := s.space(p.Space).core
+	core := s.domain(p.RoutingDomain).core
 	for _, r := range allocator.Union(p.Window) {
 		for owned := range core.OwnedIn(r) {
 			h := s.holdings.find(owned.OwnerID)
@@ -306,7 +306,7 @@ func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
-		for owned := range s.space(p.Space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
+		for owned := range s.domain(p.RoutingDomain).core.OwnedIn(allocator.Range{First: a, Last: a}) {
 			if s.holdings.find(owned.OwnerID).isInUse() {
 				return true
 			}
@@ -326,7 +326,7 @@ func (s *State) OwnedThrough(pool Key) []Owned {
 			list = &ofAddressObjects
 		}
 		for _, r := range c.holding.ranges {
-			for owned := range s.space(c.holding.space).core.OwnedIn(r) {
+			for owned := range s.domain(c.holding.routingDomain).core.OwnedIn(r) {
 				if owned.OwnerID == c.holding.id {
 					*list = append(*list, Owned{owned.Range, c.owner()})
 				}
@@ -343,12 +343,12 @@ func (s *State) OwnedThrough(pool Key) []Owned {
 // are no conflict: a stored pool of the routing domain offers the address already; or p
 // blocks the range and keeps it for the owner.
 func (s *State) FindOwnerConflict(p Pool) *OwnedError {
-	domain := s.spaces[p.Space]
+	domain := s.domains[p.RoutingDomain]
 	if domain == nil {
 		return nil
 	}
 	var offered []allocator.Range
-	for o := range s.pools.in(p.Space) {
+	for o := range s.pools.in(p.RoutingDomain) {
 		offered = append(offered, o.Window...)
 	}
 	for _, part := range []struct {
@@ -373,18 +373,18 @@ func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 // The result is nil if there is no such address. With such a pool two owners of an
 // address would name one pool.
 func (s *State) FindStrandedOwner(p Pool) (stranded *StrandedError) {
-	domain := s.spaces[p.Space]
+	domain := s.domains[p.RoutingDomain]
 	if domain == nil {
 		return nil
 	}
 	for c := range s.claims.ownersOf(p.Key) {
-		if c.holding.space == p.Space || stranded != nil && stranded.Owner.String() < c.owner().String() {
+		if c.holding.routingDomain == p.RoutingDomain || stranded != nil && stranded.Owner.String() < c.owner().String() {
 			continue
 		}
 		for _, r := range c.holding.ranges {
 			for owned := range domain.core.OwnedIn(r) {
 				if h := s.holdings.find(owned.OwnerID); h.isInUse() && h.ownerClaim() != c.owner() {
-					stranded = &StrandedError{Pool: p.Key, PoolSpace: p.Space, Range: owned.Range, Owner: c.owner(), Space: c.holding.space, Other: h.ownerClaim()}
+					stranded = &StrandedError{Pool: p.Key, PoolRoutingDomain: p.RoutingDomain, Range: owned.Range, Owner: c.owner(), RoutingDomain: c.holding.routingDomain, Other: h.ownerClaim()}
 				}
 			}
 		}
@@ -400,7 +400,7 @@ func compareAddresses(x, y Owned) int { return x.Range.First.Compare(y.Range.Fir
 func (s *State) Overlapping(p Pool) []Key {
 	var keys []Key
 	isOffered := allocator.OverlapsAny(p.Window)
-	for o := range s.pools.in(p.Space) {
+	for o := range s.pools.in(p.RoutingDomain) {
 		if o.Key != p.Key && isOffered(o.Window) {
 			keys = append(keys, o.Key)
 		}
@@ -435,8 +435,8 @@ func (s *State) IsStayingOwner(uid string) bool {
 
 // OwnerOf returns the owner of an address in a routing domain, or the claim whose open
 // grant contains the address; nil for a free address.
-func (s *State) OwnerOf(space string, a netip.Addr) (owner *OwnedError) {
-	for owned := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
+func (s *State) OwnerOf(routingDomain string, a netip.Addr) (owner *OwnedError) {
+	for owned := range s.domain(routingDomain).core.OwnedIn(allocator.Range{First: a, Last: a}) {
 		if s.holdings.find(owned.OwnerID).isInUse() {
 			owner = s.ownedError(owned)
 		}

@@ -47,11 +47,11 @@ type Segment struct {
 // Segments lists the addresses of ranges in a routing domain, in address order. Adjacent
 // addresses with equal owner and rivals are one segment, also across the borders of
 // pools.
-func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment) {
-	blocked := s.blockedIn(space)
+func (s *State) Segments(routingDomain string, ranges []allocator.Range) (list []Segment) {
+	blocked := s.blockedIn(routingDomain)
 	for _, r := range allocator.Union(ranges) {
 		var owners []allocator.Owned
-		if domain := s.spaces[space]; domain != nil {
+		if domain := s.domains[routingDomain]; domain != nil {
 			owners = slices.Collect(domain.core.OwnedIn(r))
 		}
 		ownedRanges, owned := make([]allocator.Range, len(owners)), make([]Segment, 0, len(owners))
@@ -100,12 +100,12 @@ func appendInOrder(all []Segment, lists ...[]Segment) []Segment {
 
 // blockedIn returns the addresses of the routing domain that a pool blocks, or that are
 // in use.
-func (s *State) blockedIn(space string) []allocator.Range {
+func (s *State) blockedIn(routingDomain string) []allocator.Range {
 	var all []allocator.Range
-	for p := range s.pools.in(space) {
+	for p := range s.pools.in(routingDomain) {
 		all = append(all, p.Blocked...)
 	}
-	if domain := s.spaces[space]; domain != nil {
+	if domain := s.domains[routingDomain]; domain != nil {
 		all = append(all, allRanges(domain.avoided)...)
 	}
 	return allocator.Union(all)
@@ -136,7 +136,7 @@ func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 // the rivals of each part.
 func (s *State) divide(g Segment, h *holding) []Segment {
 	var rivals []*holding
-	for o := range s.space(h.space).contested {
+	for o := range s.domain(h.routingDomain).contested {
 		if o != h && o.claim != nil && o.overlapsAny([]allocator.Range{g.Range}) {
 			rivals = append(rivals, o)
 		}

@@ -18,14 +18,14 @@ import (
 func (s *State) checkSegments() error {
 	for k, p := range s.pools.byKey {
 		var covered []allocator.Range
-		segments := s.Segments(p.Space, p.Window)
+		segments := s.Segments(p.RoutingDomain, p.Window)
 		for n, g := range segments {
 			covered = append(covered, g.Range)
 			if n > 0 && segments[n-1].Range.Last.Compare(g.Range.First) >= 0 {
 				return fmt.Errorf("pool %s: the segments %v and %v are not in address order", k, segments[n-1], g)
 			}
 			if n > 0 && segments[n-1].Range.Last.Next() == g.Range.First && g.State == SegmentOwned && segments[n-1].State == SegmentOwned &&
-				s.holdingAt(p.Space, segments[n-1].Range.Last) == s.holdingAt(p.Space, g.Range.First) && slices.Equal(segments[n-1].Rivals, g.Rivals) {
+				s.holdingAt(p.RoutingDomain, segments[n-1].Range.Last) == s.holdingAt(p.RoutingDomain, g.Range.First) && slices.Equal(segments[n-1].Rivals, g.Rivals) {
 				return fmt.Errorf("pool %s: the segments %v and %v are one", k, segments[n-1], g)
 			}
 			if g.State != SegmentOwned {
@@ -37,7 +37,7 @@ func (s *State) checkSegments() error {
 					got[rival]++
 				}
 				for h := range s.holdings.all() {
-					if h.claim != nil && h.space == p.Space && slices.ContainsFunc(h.ranges, func(r allocator.Range) bool { return r.Contains(address) }) {
+					if h.claim != nil && h.routingDomain == p.RoutingDomain && slices.ContainsFunc(h.ranges, func(r allocator.Range) bool { return r.Contains(address) }) {
 						want[h.claim.Key]++
 					}
 				}
@@ -55,8 +55,8 @@ func (s *State) checkSegments() error {
 
 // holdingAt returns the holding that owns an address: a replica that lags may know two
 // claims of one name.
-func (s *State) holdingAt(space string, a netip.Addr) *holding {
-	for o := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
+func (s *State) holdingAt(routingDomain string, a netip.Addr) *holding {
+	for o := range s.domain(routingDomain).core.OwnedIn(allocator.Range{First: a, Last: a}) {
 		return s.holdings.find(o.OwnerID)
 	}
 	return nil
@@ -90,7 +90,7 @@ func TestSegments_RivalsDivideARange(t *testing.T) {
 			}
 			s.commit()
 			var got []string
-			for _, g := range s.Segments(s.pools.find(modelPool).Space, []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}) {
+			for _, g := range s.Segments(s.pools.find(modelPool).RoutingDomain, []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}) {
 				if g.State != SegmentOwned {
 					continue
 				}

@@ -22,7 +22,7 @@ func (s *State) Preview(q Request) (Grant, error) {
 		return Grant{}, err
 	}
 	if h := s.repeatableHolding(p, q); h != nil {
-		return Grant{Ranges: h.ranges, Space: h.space}, nil
+		return Grant{Ranges: h.ranges, RoutingDomain: h.routingDomain}, nil
 	}
 	var ranges []allocator.Range
 	for _, w := range s.missingRanges(p, q) {
@@ -32,13 +32,13 @@ func (s *State) Preview(q Request) (Grant, error) {
 		}
 		ranges = append(ranges, r)
 	}
-	return Grant{Ranges: ranges, Space: p.Space}, nil
+	return Grant{Ranges: ranges, RoutingDomain: p.RoutingDomain}, nil
 }
 
 // missingRanges lists the range requests whose range the stored claim does not own yet in
 // the routing domain of the pool.
 func (s *State) missingRanges(p *pool, q Request) []RangeRequest {
-	return slices.DeleteFunc(slices.Clone(q.Ranges), func(w RangeRequest) bool { return s.ownsRange(q.UID, p.Space, w.Exact) })
+	return slices.DeleteFunc(slices.Clone(q.Ranges), func(w RangeRequest) bool { return s.ownsRange(q.UID, p.RoutingDomain, w.Exact) })
 }
 
 // previewRange returns the range that a range request would get. own is the contested
@@ -68,11 +68,11 @@ func (s *State) checkExact(p *pool, w RangeRequest) error {
 		if !slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return r.Covers(w.Exact) }) {
 			return &allocator.OutsideError{Range: w.Exact, Window: p.Window}
 		}
-		if by, blocked := s.pools.blocking(p.Space, w.Exact, p); by != nil {
+		if by, blocked := s.pools.blocking(p.RoutingDomain, w.Exact, p); by != nil {
 			return &allocator.BlockedError{Range: blocked}
 		}
 	}
-	for owned := range s.space(p.Space).core.OwnedIn(w.Exact) {
+	for owned := range s.domain(p.RoutingDomain).core.OwnedIn(w.Exact) {
 		return &allocator.OwnedError{Range: owned.Range, OwnerID: owned.OwnerID}
 	}
 	return nil
@@ -82,10 +82,10 @@ func (s *State) checkExact(p *pool, w RangeRequest) error {
 // as an owner.
 func (s *State) checkExactIgnoring(p *pool, w RangeRequest, own *holding) error {
 	err := s.checkExact(p, w)
-	if owned := (*allocator.OwnedError)(nil); own == nil || own.space != p.Space || !errors.As(err, &owned) {
+	if owned := (*allocator.OwnedError)(nil); own == nil || own.routingDomain != p.RoutingDomain || !errors.As(err, &owned) {
 		return err
 	}
-	for owned := range s.space(p.Space).core.OwnedIn(w.Exact) {
+	for owned := range s.domain(p.RoutingDomain).core.OwnedIn(w.Exact) {
 		if owned.OwnerID != own.id {
 			return &allocator.OwnedError{Range: owned.Range, OwnerID: owned.OwnerID}
 		}
@@ -98,7 +98,7 @@ func (s *State) checkExactIgnoring(p *pool, w RangeRequest, own *holding) error 
 func (s *State) allocateRange(p *pool, w RangeRequest, id allocator.OwnerID, own *holding) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
 		if err = s.checkExactIgnoring(p, w, own); err == nil {
-			core := s.space(p.Space).core
+			core := s.domain(p.RoutingDomain).core
 			if own != nil {
 				core.Release(w.Exact, own.id)
 			}
@@ -128,15 +128,15 @@ func (w RangeRequest) withFamily(p *pool, err error) error {
 func (s *State) poolForRequest(q Request) (*pool, error) {
 	p := s.pools.find(q.Pool)
 	if p != nil {
-		s.space(p.Space).blockAvoided()
+		s.domain(p.RoutingDomain).blockAvoided()
 	} else {
-		s.space(q.Space).blockAvoided()
+		s.domain(q.RoutingDomain).blockAvoided()
 	}
 	switch {
 	case q.IgnorePoolRules && p != nil:
-		return &pool{Pool: Pool{Space: p.Space}, exactChecker: s.space(p.Space).core}, nil
+		return &pool{Pool: Pool{RoutingDomain: p.RoutingDomain}, exactChecker: s.domain(p.RoutingDomain).core}, nil
 	case q.Pool == Key{}:
-		return &pool{Pool: Pool{Space: q.Space}, exactChecker: s.space(q.Space).core}, nil
+		return &pool{Pool: Pool{RoutingDomain: q.RoutingDomain}, exactChecker: s.domain(q.RoutingDomain).core}, nil
 	case p == nil:
 		return nil, &NoPoolError{Pool: q.Pool}
 	case p.Deleting:
@@ -165,7 +165,7 @@ func (s *State) repeatableHolding(p *pool, q Request) *holding {
 	requests := s.missingRanges(p, q)
 	fits := func(h *holding) bool {
 		switch {
-		case h.space != p.Space, h.pool != q.Pool, len(h.ranges) != len(requests),
+		case h.routingDomain != p.RoutingDomain, h.pool != q.Pool, len(h.ranges) != len(requests),
 			h.claim == nil && h.inherited,                        // an earlier leader has granted the range: never granted again
 			h.claim == nil && len(h.grants) == 0 && !h.isMoved(), // no grant and no claim
 			h.contested, s.hasRivals(h), // another claim owns some of the addresses, or may soon
@@ -213,7 +213,7 @@ func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error)
 	var ready *OpenGrant
 	if predictable {
 		var fewLeft bool
-		if ready, fewLeft = s.standby.take(p.Space, s.standby.note(now, k), ranges); fewLeft {
+		if ready, fewLeft = s.standby.take(p.RoutingDomain, s.standby.note(now, k), ranges); fewLeft {
 			s.commitQueue.requestNow()
 		}
 	}
@@ -234,7 +234,7 @@ func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
 		r, err := s.allocateRange(p, w, id, own)
 		if err != nil {
 			for _, taken := range ranges {
-				s.space(p.Space).core.Release(taken, id)
+				s.domain(p.RoutingDomain).core.Release(taken, id)
 			}
 			if own != nil {
 				s.resolveConflict(own) // takes back the part that was allocated to the request
@@ -248,7 +248,7 @@ func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
 
 // reserveRanges adds the holding of ranges that were just allocated to a request.
 func (s *State) reserveRanges(p *pool, q Request, ranges []allocator.Range) *holding {
-	h := s.addHolding(q.Claim, q.Pool, p.Space, ranges...)
+	h := s.addHolding(q.Claim, q.Pool, p.RoutingDomain, ranges...)
 	if q.Claim.Name == "" && q.RequestUID != "" {
 		s.holdings.reserveFor(h, q.RequestUID)
 	}
@@ -294,7 +294,7 @@ func (s *State) blockingPool(p *pool, r allocator.Range) *pool {
 	if slices.ContainsFunc(p.Blocked, r.Overlaps) {
 		return p
 	}
-	by, _ := s.pools.blocking(p.Space, r, p)
+	by, _ := s.pools.blocking(p.RoutingDomain, r, p)
 	return by
 }
 

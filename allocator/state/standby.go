@@ -154,57 +154,57 @@ func (t *standbyGrants) takeAll() map[string][]*OpenGrant {
 
 // offer adds a grant of ranges to those of a demand, in a routing domain: the earlier
 // grant of exactly these ranges, or a new one.
-func (t *standbyGrants) offer(d *demand, domain string, ranges []allocator.Range, earlier []*OpenGrant, newToken func() journal.Token) {
+func (t *standbyGrants) offer(d *demand, routingDomain string, ranges []allocator.Range, earlier []*OpenGrant, newToken func() journal.Token) {
 	var g *OpenGrant
 	if i := slices.IndexFunc(earlier, func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) }); i >= 0 {
 		g = earlier[i]
 	} else {
-		g = &OpenGrant{Entry: journal.Entry{Token: newToken(), Space: domain, Ranges: ranges}, state: grantInFlight}
+		g = &OpenGrant{Entry: journal.Entry{Token: newToken(), RoutingDomain: routingDomain, Ranges: ranges}, state: grantInFlight}
 	}
 	g.demand = d
-	t.ready[domain] = append(t.ready[domain], g)
+	t.ready[routingDomain] = append(t.ready[routingDomain], g)
 	d.given++
 	d.ready++
 }
 
 // indexOf returns the index of the first grant of a routing domain that has an address of
 // the ranges; -1 if there is none.
-func (t *standbyGrants) indexOf(domain string, ranges []allocator.Range) int {
-	return slices.IndexFunc(t.ready[domain], func(g *OpenGrant) bool {
+func (t *standbyGrants) indexOf(routingDomain string, ranges []allocator.Range) int {
+	return slices.IndexFunc(t.ready[routingDomain], func(g *OpenGrant) bool {
 		return slices.ContainsFunc(ranges, func(r allocator.Range) bool { return slices.ContainsFunc(g.Ranges, r.Overlaps) })
 	})
 }
 
 // drop gives up the grants of a routing domain that have an address of the ranges.
-func (t *standbyGrants) drop(domain string, ranges []allocator.Range) {
-	for i := t.indexOf(domain, ranges); i >= 0; i = t.indexOf(domain, ranges) {
-		t.remove(domain, i)
+func (t *standbyGrants) drop(routingDomain string, ranges []allocator.Range) {
+	for i := t.indexOf(routingDomain, ranges); i >= 0; i = t.indexOf(routingDomain, ranges) {
+		t.remove(routingDomain, i)
 	}
 }
 
 // dropDomain gives up all grants of a routing domain.
-func (t *standbyGrants) dropDomain(domain string) { delete(t.ready, domain) }
+func (t *standbyGrants) dropDomain(routingDomain string) { delete(t.ready, routingDomain) }
 
 // remove removes and returns a grant of a routing domain.
-func (t *standbyGrants) remove(domain string, i int) *OpenGrant {
-	g := t.ready[domain][i]
+func (t *standbyGrants) remove(routingDomain string, i int) *OpenGrant {
+	g := t.ready[routingDomain][i]
 	g.demand.ready--
-	t.ready[domain] = slices.Delete(t.ready[domain], i, i+1)
+	t.ready[routingDomain] = slices.Delete(t.ready[routingDomain], i, i+1)
 	return g
 }
 
 // take removes and returns the grant of exactly these ranges, for a create of a demand;
 // nil if there is none. A demand that ran out of grants gets more. fewLeft reports that a
 // commit with further grants is due.
-func (t *standbyGrants) take(domain string, d *demand, ranges []allocator.Range) (g *OpenGrant, fewLeft bool) {
-	i := slices.IndexFunc(t.ready[domain], func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
+func (t *standbyGrants) take(routingDomain string, d *demand, ranges []allocator.Range) (g *OpenGrant, fewLeft bool) {
+	i := slices.IndexFunc(t.ready[routingDomain], func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
 	if i < 0 {
 		if d.ready == 0 && d.given > 0 {
 			d.target = min(2*d.target, t.limits.StandbyGrants)
 		}
 		return nil, false
 	}
-	g = t.remove(domain, i)
+	g = t.remove(routingDomain, i)
 	fewLeft = g.demand.ready <= g.demand.target/4
 	g.demand = nil
 	return g, fewLeft
@@ -239,15 +239,15 @@ func (t *standbyGrants) entries() (entries []journal.Entry) {
 // check verifies that no grant is used, that each is in a commit, and that no two of a
 // routing domain overlap.
 func (t *standbyGrants) check(isCommitInFlight bool) error {
-	for domain, grants := range t.ready {
+	for routingDomain, grants := range t.ready {
 		for i, g := range grants {
 			switch {
 			case g.holding != nil || g.unproven || !g.IsStandby():
 				return fmt.Errorf("standby grant %s is used", g.Token)
 			case g.state == grantQueued || g.state == grantInFlight && !isCommitInFlight:
 				return fmt.Errorf("standby grant %s is in no commit", g.Token)
-			case t.indexOf(domain, g.Ranges) != i:
-				return fmt.Errorf("standby grant %s of %v in domain %q overlaps another", g.Token, g.Ranges, domain)
+			case t.indexOf(routingDomain, g.Ranges) != i:
+				return fmt.Errorf("standby grant %s of %v in domain %q overlaps another", g.Token, g.Ranges, routingDomain)
 			}
 		}
 	}
@@ -255,10 +255,10 @@ func (t *standbyGrants) check(isCommitInFlight bool) error {
 }
 
 // all calls f for each grant and its routing domain, until f returns an error.
-func (t *standbyGrants) all(f func(domain string, g *OpenGrant) error) error {
-	for domain, grants := range t.ready {
+func (t *standbyGrants) all(f func(routingDomain string, g *OpenGrant) error) error {
+	for routingDomain, grants := range t.ready {
 		for _, g := range grants {
-			if err := f(domain, g); err != nil {
+			if err := f(routingDomain, g); err != nil {
 				return err
 			}
 		}
@@ -299,11 +299,11 @@ func (s *State) planStandby() {
 			continue
 		}
 		for _, ranges := range s.predictRanges(p, d) {
-			if s.standby.indexOf(p.Space, ranges) >= 0 { // of another demand, whose next create may take the range first
+			if s.standby.indexOf(p.RoutingDomain, ranges) >= 0 { // of another demand, whose next create may take the range first
 				break
 			}
-			if s.hasStandbyRoom(s.space(p.Space), ranges) {
-				s.standby.offer(d, p.Space, ranges, earlier[p.Space], s.newToken)
+			if s.hasStandbyRoom(s.domain(p.RoutingDomain), ranges) {
+				s.standby.offer(d, p.RoutingDomain, ranges, earlier[p.RoutingDomain], s.newToken)
 			}
 		}
 	}
@@ -325,7 +325,7 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 		n = min(n, free/s.limits.StandbyShare/w.Count)
 	}
 	id := s.holdings.nextID() // of no holding
-	core := s.space(p.Space).core
+	core := s.domain(p.RoutingDomain).core
 	for range n {
 		var ranges []allocator.Range
 		for _, w := range requests {
@@ -347,7 +347,7 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 
 // hasStandbyRoom reports whether each pool that offers an address of the ranges has so
 // many free addresses, of the family, that it may have standby grants.
-func (s *State) hasStandbyRoom(domain *space, ranges []allocator.Range) bool {
+func (s *State) hasStandbyRoom(domain *domain, ranges []allocator.Range) bool {
 	for _, r := range ranges {
 		for part := range domain.core.PoolsOffering(r) {
 			if p := s.pools.find(s.pools.ofWindow(part)); p.families[r.First.BitLen()].Available() < s.limits.StandbyRoom {

@@ -30,9 +30,9 @@ type State struct {
 	access       access
 	movedRecords movedRecords
 
-	spaces  map[string]*space // routing domain -> its addresses
-	changed map[Key]struct{}  // claims and pools whose ownership or usage may have changed, see TakeChanged
-	inUse   addressesInUse    // see inuse.go
+	domains map[string]*domain // routing domain -> its addresses
+	changed map[Key]struct{}   // claims and pools whose ownership or usage may have changed, see TakeChanged
+	inUse   addressesInUse     // see inuse.go
 }
 
 // Limits bound the grants that a State accepts.
@@ -44,9 +44,9 @@ type Limits struct {
 	StandbyRoom   int64         // a pool with fewer free addresses has no standby grants
 }
 
-// space is a routing domain. Fields that name a routing domain are called Space here, in
-// package journal and in package allocator.
-type space struct {
+// domain is a routing domain: its addresses and their owners. Fields and variables with
+// the name of a routing domain are called RoutingDomain, or routingDomain.
+type domain struct {
 	core      *allocator.Space
 	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
 	avoided   *allocator.Space      // addresses in use that no claim owns, see inuse.go
@@ -70,26 +70,26 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		journalRoom:  newJournalRoom(&lim),
 		movedRecords: newMovedRecords(),
 		access:       newAccess(resources, &lim),
-		spaces:       map[string]*space{},
+		domains:      map[string]*domain{},
 		changed:      map[Key]struct{}{},
 		inUse:        newAddressesInUse(),
 	}
 	return s
 }
 
-// space returns a routing domain, and creates the routing domain if it is new.
-func (s *State) space(name string) *space {
-	domain := s.spaces[name]
-	if domain == nil {
-		domain = &space{core: allocator.NewSpace(), contested: map[*holding]struct{}{}, avoided: allocator.NewSpace()}
-		s.spaces[name] = domain
+// domain returns a routing domain, and creates the routing domain if it is new.
+func (s *State) domain(name string) *domain {
+	d := s.domains[name]
+	if d == nil {
+		d = &domain{core: allocator.NewSpace(), contested: map[*holding]struct{}{}, avoided: allocator.NewSpace()}
+		s.domains[name] = d
 		for _, all := range everyAddress {
 			for _, r := range s.inUse.rangesIn(name, all) {
-				domain.avoided.Assign(r, inUseID)
+				d.avoided.Assign(r, inUseID)
 			}
 		}
 	}
-	return domain
+	return d
 }
 
 // AllKeys lists all claims and pools, pools first, and the claims of address objects.

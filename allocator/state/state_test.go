@@ -375,13 +375,13 @@ func TestLimits_CountRoutingDomains(t *testing.T) {
 	}
 	exact := []RangeRequest{{Exact: mustRange("10.0.0.1")}}
 	grants := fill(func(i int) Request {
-		return Request{Claim: Key{Resource: modelClaims, Name: fmt.Sprint(i)}, Space: long(i), Ranges: exact}
+		return Request{Claim: Key{Resource: modelClaims, Name: fmt.Sprint(i)}, RoutingDomain: long(i), Ranges: exact}
 	})
 	share := len(grants)
 	for i := range 80 { // until the journal is nearly full
 		grants = append(grants, fill(func(j int) Request {
 			claim := Key{Resource: modelClaims, Namespace: long(i), Name: fmt.Sprint(j)}
-			return Request{Claim: claim, Space: long(i), Ranges: []RangeRequest{{Exact: mustRange(fmt.Sprintf("10.1.%d.%d", j/256, j%256))}}}
+			return Request{Claim: claim, RoutingDomain: long(i), Ranges: []RangeRequest{{Exact: mustRange(fmt.Sprintf("10.1.%d.%d", j/256, j%256))}}}
 		})...)
 	}
 	size := len(s.BeginCommit().Encode())
@@ -392,12 +392,12 @@ func TestLimits_CountRoutingDomains(t *testing.T) {
 	for _, g := range grants {
 		s.endGrant(g)
 	}
-	if _, err := s.Preview(Request{Space: "another", Ranges: exact}); err != nil {
+	if _, err := s.Preview(Request{RoutingDomain: "another", Ranges: exact}); err != nil {
 		t.Error(err)
 	}
 	s.Tick(s.now)
-	if err := s.journalRoom.check(nil); err != nil || len(s.spaces) != 1 {
-		t.Errorf("after all grants ended: %v, %d routing domains", err, len(s.spaces))
+	if err := s.journalRoom.check(nil); err != nil || len(s.domains) != 1 {
+		t.Errorf("after all grants ended: %v, %d routing domains", err, len(s.domains))
 	}
 }
 
@@ -427,17 +427,17 @@ func TestConflict_ReadyClaimGetsNoUngrantedRange(t *testing.T) {
 	for name, change := range map[string]func(*Claim){
 		"by another address": func(*Claim) {},
 		"by another pool":    func(c *Claim) { c.Pool, c.Token = east, journal.Token{1} }, // without another token the claim stays in its routing domain
-		"by another label":   func(c *Claim) { c.Pool, c.Space, c.Token = Key{}, "east", journal.Token{1} },
+		"by another label":   func(c *Claim) { c.Pool, c.RoutingDomain, c.Token = Key{}, "east", journal.Token{1} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestState(t)
-			s.ObservePool(s.now, Pool{Key: east, Space: "east", ResourceVersion: 1, Policy: allocator.BestFit, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}})
+			s.ObservePool(s.now, Pool{Key: east, RoutingDomain: "east", ResourceVersion: 1, Policy: allocator.BestFit, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}})
 			g := s.mustGrant(Request{Claim: key("changed"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.1")}}})
 			s.observeStored("changed", "10.0.0.1", g.Token, oldest, ready)
 			other := "10.0.0.2"
 			inEast := func(*Claim) {}
 			if name != "by another address" {
-				other, inEast = "10.0.0.1", func(c *Claim) { c.Pool, c.Space = east, "east" }
+				other, inEast = "10.0.0.1", func(c *Claim) { c.Pool, c.RoutingDomain = east, "east" }
 			}
 			s.observeStored("other", other, journal.Token{}, ready, inEast)
 			s.commit()
@@ -617,7 +617,7 @@ func TestTakeOver_ExpiredGrantReportsItsPoolAsChanged(t *testing.T) {
 func TestCheckGrant_AcceptsOnlyGrantedRanges(t *testing.T) {
 	s := newTestState(t)
 	sameDomain, otherDomain := s.nextPool("10.0.0.0-10.0.0.9"), s.nextPool("10.0.0.0-10.0.0.9")
-	sameDomain.Key.Name, otherDomain.Key.Name, otherDomain.Space = "same-domain", "other-domain", "other"
+	sameDomain.Key.Name, otherDomain.Key.Name, otherDomain.RoutingDomain = "same-domain", "other-domain", "other"
 	s.ObservePool(s.now, sameDomain)
 	s.ObservePool(s.now, otherDomain)
 	g := s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Count: 2}}})
@@ -650,7 +650,7 @@ func TestCheckGrant_AcceptsOnlyGrantedRanges(t *testing.T) {
 func TestCheckGrant_OfAnotherRoutingDomain(t *testing.T) {
 	s := newTestState(t)
 	there := s.nextPool("10.0.0.0-10.0.0.9")
-	there.Key.Name, there.Space = "there", "other"
+	there.Key.Name, there.RoutingDomain = "there", "other"
 	s.ObservePool(s.now, there)
 	one := mustRange("10.0.0.3")
 	s.observeStored("a", one.String(), journal.Token{}, ready)
@@ -660,7 +660,7 @@ func TestCheckGrant_OfAnotherRoutingDomain(t *testing.T) {
 	}
 	request := Request{Claim: key("a"), UID: "a", Pool: there.Key, Ranges: []RangeRequest{{Exact: one}}}
 	g, err := s.Grant(s.now, request)
-	if err != nil || !slices.Equal(g.Ranges, updated.Ranges) || g.Space != there.Space {
+	if err != nil || !slices.Equal(g.Ranges, updated.Ranges) || g.RoutingDomain != there.RoutingDomain {
 		t.Fatalf("granted %+v, %v; want %s of the other routing domain", g, err, one)
 	}
 	s.commit()
@@ -677,9 +677,9 @@ func TestCheckGrant_OfAnotherRoutingDomain(t *testing.T) {
 }
 
 func TestTakeChanged_PoolsWhoseBlockedRangesEnd(t *testing.T) {
-	blocking := func(s *testState, space string) Pool {
+	blocking := func(s *testState, routingDomain string) Pool {
 		p := s.nextPool("10.0.0.100-10.0.0.109", "10.0.0.5")
-		p.Key.Name, p.Space = "other", space
+		p.Key.Name, p.RoutingDomain = "other", routingDomain
 		return p
 	}
 	for name, change := range map[string]func(*testState){
@@ -819,7 +819,7 @@ func TestUpdatePool_DeniesRemovalOfInheritedGrants(t *testing.T) {
 	successor.TakeOver(journal.Revision{Snapshot: s.commit()})
 	successor.StartGranting(successor.now)
 	moved := successor.nextPool("10.0.0.0-10.0.0.9")
-	moved.Space = "elsewhere"
+	moved.RoutingDomain = "elsewhere"
 	for change, p := range map[string]Pool{
 		"reserved over it":                successor.nextPool("10.0.0.0-10.0.0.9", "10.0.0.5"),
 		"window shrunk below it":          successor.nextPool("10.0.0.0-10.0.0.4"),
@@ -1073,8 +1073,8 @@ func TestObservePool_AfterItsClaimsMovesTheirRoutingDomain(t *testing.T) {
 	s := newTestState(t)
 	p := s.nextPool("10.0.0.0-10.0.0.9")
 	s.RemovePool(modelPool, s.version)
-	s.observeStored("a", "10.0.0.1", journal.Token{}, func(c *Claim) { c.Space = "elsewhere" })
-	p.Space = "blue"
+	s.observeStored("a", "10.0.0.1", journal.Token{}, func(c *Claim) { c.RoutingDomain = "elsewhere" })
+	p.RoutingDomain = "blue"
 	p.ResourceVersion = s.version + 1
 	s.ObservePool(s.now, p)
 	if u, _ := s.Usage(modelPool); u.Available != 9 || u.Claims != 1 {
@@ -1167,7 +1167,7 @@ func TestGrant_OfAnAddressWithoutAPool(t *testing.T) {
 		if err := s.CheckGrant(Claim{Key: key("static-" + address), Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.CheckGrant(Claim{Key: key("static-" + address), Space: "other", Ranges: g.Ranges, Token: g.Token}, "", 0); !errors.Is(err, ErrForged) {
+		if err := s.CheckGrant(Claim{Key: key("static-" + address), RoutingDomain: "other", Ranges: g.Ranges, Token: g.Token}, "", 0); !errors.Is(err, ErrForged) {
 			t.Errorf("with the label of another routing domain: %v, want %v", err, ErrForged)
 		}
 		s.observeStored("static-"+address, address, g.Token, func(c *Claim) { c.Pool = Key{} })

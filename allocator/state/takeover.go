@@ -22,7 +22,7 @@ func (s *State) TakeOver(v journal.Revision) {
 	for _, entry := range entries {
 		g := &OpenGrant{Entry: entry.Clone(), state: grantCommitted}
 		if c := seen[g.Token]; c != nil && g.isFulfilledBy(c) {
-			s.correctDomain(c, g.Space)
+			s.correctDomain(c, g.RoutingDomain)
 			c.hadGrant = true // observed already
 		} else if len(g.Ranges) > 0 { // earlier versions of the manager wrote entries without ranges
 			g.MarkInherited()
@@ -36,8 +36,8 @@ func (s *State) TakeOver(v journal.Revision) {
 
 // correctDomain moves an owner into the routing domain of its grant: this replica has
 // first observed the claim with another record.
-func (s *State) correctDomain(c *claim, space string) {
-	if c.Space, c.SpaceGranted = space, true; c.holding != nil && c.holding.space != space {
+func (s *State) correctDomain(c *claim, routingDomain string) {
+	if c.RoutingDomain, c.RoutingDomainGranted = routingDomain, true; c.holding != nil && c.holding.routingDomain != routingDomain {
 		s.detachClaim(c, time.Time{}, time.Time{})
 		s.bindClaim(c)
 	}
@@ -64,7 +64,7 @@ func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim 
 // observed before the take-over. A grant without a name gets a holding of its own, as its
 // claim is not known.
 func (s *State) inheritGrant(g *OpenGrant) {
-	domain := s.space(g.Space)
+	domain := s.domain(g.RoutingDomain)
 	for owned := range domain.core.OwnedIn(g.Ranges[0]) { // all ranges of a holding have one owner: the first range is enough
 		h := s.holdings.find(owned.OwnerID)
 		if h.inherited && h.claim == nil && len(h.grants) > 0 && slices.Equal(h.ranges, g.Ranges) && h.grants[0].isForSameClaim(g) ||
@@ -78,7 +78,7 @@ func (s *State) inheritGrant(g *OpenGrant) {
 	if g.IsStandby() {
 		claim = Key{} // not known
 	}
-	h := s.addHolding(claim, Key{}, g.Space, g.Ranges...)
+	h := s.addHolding(claim, Key{}, g.RoutingDomain, g.Ranges...)
 	h.inherited = true
 	g.holding = h
 	s.indexGrant(g)

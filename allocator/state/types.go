@@ -88,7 +88,7 @@ func (k Key) serviceNamespace() string {
 type Pool struct {
 	Key             Key
 	ResourceVersion uint64 // a version that is not newer than the known version is ignored
-	Space           string // routing domain; "" is the default routing domain
+	RoutingDomain   string // routing domain; "" is the default routing domain
 	Window          []allocator.Range
 	Fault           string                             // rule that the pool breaks; Window is empty then. "" for a valid pool
 	Readable        []allocator.Range                  // readable ranges of a pool with a fault: the pool may have allocated from them earlier
@@ -132,20 +132,20 @@ type RecordedRange struct {
 // Claim is a stored object that requests addresses, with the properties that the ledger
 // needs.
 type Claim struct {
-	Key              Key // with a name, if the object is stored
-	UID              string
-	ResourceVersion  uint64
-	Created          time.Time
-	Pool             Key               // zero for a claim without a pool
-	Space            string            // routing domain that the claim names: in which its ranges were granted (SpaceGranted), else of its label
-	SpaceGranted     bool              // the claim records the routing domain of its ranges; otherwise the domain of its known pool has precedence over Space
-	Ranges           []allocator.Range // empty while the claim has no range
-	Token            journal.Token     // zero if no grant covers the ranges
-	Ready            bool              // stored as Ready (a ProxyVIP: condition Bound): its addresses may be in use
-	AllocatedEarlier bool              // the status records an allocation, by this allocator or by another program that managed the claim before
-	Altered          bool              // the status records other ranges than the claim names: see isAltered
-	Flagged          bool              // the stored status reports that the claim lost an address conflict
-	Deleting         bool
+	Key                  Key // with a name, if the object is stored
+	UID                  string
+	ResourceVersion      uint64
+	Created              time.Time
+	Pool                 Key               // zero for a claim without a pool
+	RoutingDomain        string            // routing domain that the claim names: in which its ranges were granted (RoutingDomainGranted), else of its label
+	RoutingDomainGranted bool              // the claim records the routing domain of its ranges; otherwise the domain of its known pool has precedence over RoutingDomain
+	Ranges               []allocator.Range // empty while the claim has no range
+	Token                journal.Token     // zero if no grant covers the ranges
+	Ready                bool              // stored as Ready (a ProxyVIP: condition Bound): its addresses may be in use
+	AllocatedEarlier     bool              // the status records an allocation, by this allocator or by another program that managed the claim before
+	Altered              bool              // the status records other ranges than the claim names: see isAltered
+	Flagged              bool              // the stored status reports that the claim lost an address conflict
+	Deleting             bool
 	// OwnerClaim is the claim of an address object; zero for a claim. While the claim
 	// owns the range of the address object, claim and address object are one owner; the
 	// range is free when the claim and the address object are gone.
@@ -189,11 +189,11 @@ type Request struct {
 	UID   string // of a stored claim; "" for a create
 	// Version is the resourceVersion of the stored claim that the response overwrites: a
 	// response based on a different version cannot be stored.
-	Version    uint64
-	OwnerClaim Key    // of an address object
-	RequestUID string // UID of the admission request, equal in each HTTP repetition of a call; the call of another webhook has another UID; "" for a reconciler
-	Pool       Key    // zero for a claim that requests exact ranges without naming a pool
-	Space      string // routing domain of a claim without a pool
+	Version       uint64
+	OwnerClaim    Key    // of an address object
+	RequestUID    string // UID of the admission request, equal in each HTTP repetition of a call; the call of another webhook has another UID; "" for a reconciler
+	Pool          Key    // zero for a claim that requests exact ranges without naming a pool
+	RoutingDomain string // routing domain of a claim without a pool
 	// IgnorePoolRules requests exact ranges of the pool's routing domain regardless of
 	// what the pool offers, because an address object owns the range that it names.
 	// Blocked ranges of the routing domain count, except with IgnorePoolBlocks.
@@ -204,7 +204,7 @@ type Request struct {
 // Grant is the result of a Request: the journal contains its ranges under a token that no
 // other response carries.
 type Grant struct {
-	Ranges []allocator.Range // a range for each range request, in the same order; without ranges that the stored claim owns already
-	Space  string
-	Token  journal.Token
+	Ranges        []allocator.Range // a range for each range request, in the same order; without ranges that the stored claim owns already
+	RoutingDomain string
+	Token         journal.Token
 }

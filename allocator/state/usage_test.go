@@ -16,7 +16,7 @@ import (
 func (s *State) checkUsage() error {
 	for k, p := range s.pools.byKey {
 		var granted, free []allocator.Range
-		for _, g := range s.Segments(p.Space, allocator.Subtract(p.Window, s.blockedIn(p.Space))) {
+		for _, g := range s.Segments(p.RoutingDomain, allocator.Subtract(p.Window, s.blockedIn(p.RoutingDomain))) {
 			if g.State == SegmentGranted {
 				granted = append(granted, g.Range)
 			}

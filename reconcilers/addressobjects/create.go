@@ -124,7 +124,7 @@ func (a Claims[T, A]) createAddress(ctx context.Context, d *claims.Deps, c T, wa
 	for _, suffix := range []string{"", "-" + digest(c.GetNamespace()+"/"+c.GetName())} {
 		o := write.DeepCopy(want)
 		o.SetName(want.GetName() + suffix)
-		object.RecordDomain(o, d.Ledger.OwnershipOf(string(c.GetUID())).Space)
+		object.RecordDomain(o, d.Ledger.OwnershipOf(string(c.GetUID())).RoutingDomain)
 		if err = a.createNamed(ctx, d, c, o, term, isWanted); err == nil {
 			return o.GetName(), nil
 		}

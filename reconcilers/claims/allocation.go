@@ -32,8 +32,8 @@ func (r *Reconciler[T]) writeAllocation(ctx context.Context, c T, g ledger.Grant
 	if r.origins != nil {
 		r.origins.SetOrigin(before, c)
 	}
-	r.api.CompleteMetadata(c, g.Space)
-	object.RecordDomain(c, g.Space)
+	r.api.CompleteMetadata(c, g.RoutingDomain)
+	object.RecordDomain(c, g.RoutingDomain)
 	ctx, requests := countRequests(ctx)
 	err := r.SaveObject(ctx, before, c)
 	if err == nil {

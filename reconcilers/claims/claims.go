@@ -200,13 +200,13 @@ func (r *Reconciler[T]) reconcileClaim(ctx context.Context, c T, ownership ledge
 	case !ownership.Confirmed:
 		return reconcile.Result{}, flow.ErrNothingToDo
 	case !r.api.AllocatedByUs(c):
-		return reconcile.Result{}, r.adoptClaim(ctx, c, ownership.Space)
+		return reconcile.Result{}, r.adoptClaim(ctx, c, ownership.RoutingDomain)
 	case !r.isMirrored(c) && !ownership.Granted: // the allocation on the claim may be a user's
 		if _, yes, err := r.isEntitled(ctx, c); !yes {
 			return reconcile.Result{}, err
 		}
 	}
-	return r.mirrorStatus(ctx, c, ownership.Space)
+	return r.mirrorStatus(ctx, c, ownership.RoutingDomain)
 }
 
 // mirrorStatus writes the status of a claim that owns its addresses. Metadata removed by
@@ -270,7 +270,7 @@ func (r *Reconciler[T]) adoptClaim(ctx context.Context, c T, routingDomain strin
 	if !yes {
 		return err
 	}
-	return r.writeAllocation(ctx, c, ledger.Grant{Space: routingDomain, Ranges: others}, v1alpha1.OriginAdopted, r.claimBackoff)
+	return r.writeAllocation(ctx, c, ledger.Grant{RoutingDomain: routingDomain, Ranges: others}, v1alpha1.OriginAdopted, r.claimBackoff)
 }
 
 // isEntitled reports whether a claim without a grant may own its addresses, and otherwise

@@ -245,9 +245,9 @@ func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Cl
 // ranges, the domain of the owned ranges; otherwise the domain of the label of the claim.
 func (r *Recorder) domainOf(c ledger.Claim) string {
 	if o := r.ledger.OwnershipOf(c.UID); o.Allocated {
-		return o.Space
+		return o.RoutingDomain
 	}
-	return c.Space
+	return c.RoutingDomain
 }
 
 // keep keeps an event for keepFor. Beyond maxKept events, keep drops the oldest, without

@@ -99,7 +99,7 @@ func ConvertObject(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.C
 	if claim.MarkedMoved {
 		claim.Clusters = clusterpause.ListClusters(o)
 	}
-	claim.Space, claim.SpaceGranted = object.RoutingDomain(o)
+	claim.RoutingDomain, claim.RoutingDomainGranted = object.RoutingDomain(o)
 	claim.Token, _ = journal.ParseToken(o.GetAnnotations()[butlerv1.AnnotationGrant])
 	return claim
 }

@@ -73,7 +73,7 @@ func ConvertClaim(a *v1alpha1.IPAllocation) ledger.Claim {
 		Flagged:         IsFlagged(a),
 		Deleting:        a.DeletionTimestamp != nil,
 	}
-	claim.Space, claim.SpaceGranted = object.RoutingDomain(a)
+	claim.RoutingDomain, claim.RoutingDomainGranted = object.RoutingDomain(a)
 	claim.Token, _ = journal.ParseToken(a.Annotations[v1alpha1.AnnotationGrant])
 	r, source, err := FindRange(a)
 	claim.AllocatedEarlier = source == RangeInStatus || a.Status.Phase == v1alpha1.PhaseAllocated || a.Status.Phase == v1alpha1.PhaseReleased

@@ -114,7 +114,7 @@ func TestClaimTellsTheLedgerWhoItIs(t *testing.T) {
 		ResourceVersion: 815,
 		Created:         a.CreationTimestamp.Time,
 		Pool:            ledger.Key{Resource: "networkpools.butler.butlerlabs.dev", Namespace: "butler-system", Name: "vlan40-pool"},
-		Space:           "lab",
+		RoutingDomain:   "lab",
 		Ranges:          ranges(t, "10.40.0.100-10.40.0.109"),
 		Token:           token,
 		Ready:           true,

@@ -7,7 +7,7 @@
 //	  else spec.cidr, every address     ─┘
 //	  spec.reserved, spec.gateway,
 //	  status.infrastructureAllocations   ──▶   Blocked
-//	  spec.routingDomain                 ──▶   Space
+//	  spec.routingDomain                 ──▶   RoutingDomain
 //	  status.releases[].reusableAt,
 //	  annotation cooldown                ──▶   Recorded
 //	  spec.reuseDelay                    ──▶   ReuseDelay

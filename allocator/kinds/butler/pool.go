@@ -29,7 +29,7 @@ func ConvertPool(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	pool := ledger.Pool{
 		Key:               NetworkPoolKey(p.Namespace, p.Name),
 		ResourceVersion:   object.ResourceVersion(p),
-		Space:             p.Spec.RoutingDomain,
+		RoutingDomain:     p.Spec.RoutingDomain,
 		Blocked:           slices.Concat(read.blockedRanges(), parseInfrastructure(p.Status.InfrastructureAllocations)),
 		Policy:            allocator.BestFit,
 		Recorded:          append(parseReleases(p.Status.Releases), list.Ranges...),

@@ -108,7 +108,7 @@ func TestPoolKeepsReleasedRangesAtRest(t *testing.T) {
 	want := ledger.Pool{
 		Key:             ledger.Key{Resource: "networkpools.butler.butlerlabs.dev", Namespace: "butler-system", Name: "vlan40-pool"},
 		ResourceVersion: 4711,
-		Space:           "lab",
+		RoutingDomain:   "lab",
 		Window:          ranges(t, "10.40.0.0/24"),
 		Policy:          allocator.BestFit,
 		ReuseDelay:      10 * time.Minute,

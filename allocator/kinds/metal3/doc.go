@@ -5,7 +5,7 @@
 //	  spec.pools, in their order         ──▶   Window
 //	  spec.preAllocations                ──▶   Blocked, except for the claims named there
 //	  spec.allocationStrategy            ──▶   Policy
-//	  label routing-domain               ──▶   Space
+//	  label routing-domain               ──▶   RoutingDomain
 //
 //	IPClaim, IPAddressClaim
 //	  preAllocations, annotation ipAddress ──▶ annotated.AddressRequest: an exact address, or a free address

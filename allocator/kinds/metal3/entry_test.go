@@ -89,7 +89,7 @@ func TestPoolThatIsPartlyUnreadableOffersTheRest(t *testing.T) {
 	if len(got.Blocked) != 1 || got.Blocked[0].String() != "10.0.1.2" {
 		t.Errorf("want 10.0.1.2 kept, got %v", got.Blocked)
 	}
-	if got.Space != "lab" || got.ResourceVersion != 4711 || got.Key.String() != "default/pool1" || got.Policy == allocator.Sequential {
+	if got.RoutingDomain != "lab" || got.ResourceVersion != 4711 || got.Key.String() != "default/pool1" || got.Policy == allocator.Sequential {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -37,7 +37,7 @@ func ConvertPool(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.Erro
 	pool := ledger.Pool{
 		Key:               IPPoolKey(p.Namespace, p.Name),
 		ResourceVersion:   object.ResourceVersion(p),
-		Space:             p.Labels[butlerv1.LabelRoutingDomain],
+		RoutingDomain:     p.Labels[butlerv1.LabelRoutingDomain],
 		Policy:            allocator.Sequential,
 		Ordered:           true,
 		MayBlockOwned:     true,

@@ -5,7 +5,7 @@
 //	  spec.cidrs without their edges    ─┐
 //	  spec.addresses                    ─┴──▶  Window
 //	  spec.autoAssign: false             ──▶   Manual
-//	  label routing-domain               ──▶   Space
+//	  label routing-domain               ──▶   RoutingDomain
 //
 //	ProxyVIP                                   ledger.Claim
 //	  spec.address, spec.ipv6Address, else

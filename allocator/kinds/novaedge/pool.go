@@ -32,7 +32,7 @@ func ConvertPool(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 	return ledger.Pool{
 		Key:             ProxyIPPoolKey(p.Name),
 		ResourceVersion: object.ResourceVersion(p),
-		Space:           p.Labels[butlerv1.LabelRoutingDomain],
+		RoutingDomain:   p.Labels[butlerv1.LabelRoutingDomain],
 		Window:          window,
 		Fault:           fault,
 		Readable:        readable,

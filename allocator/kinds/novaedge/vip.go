@@ -157,7 +157,7 @@ func ConvertClaim(v *v1alpha1.ProxyVIP) ledger.Claim {
 		Flagged:          IsFlagged(v),
 		Deleting:         v.DeletionTimestamp != nil,
 	}
-	claim.Space, claim.SpaceGranted = object.RoutingDomain(v)
+	claim.RoutingDomain, claim.RoutingDomainGranted = object.RoutingDomain(v)
 	claim.Token, _ = journal.ParseToken(v.Annotations[butlerv1.AnnotationGrant])
 	return claim
 }

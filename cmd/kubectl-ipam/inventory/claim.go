@@ -94,7 +94,7 @@ func (i *Inventory) addClaim(c state.Claim, d object.Description, o metav1.Objec
 
 func newClaim(c state.Claim, d object.Description, o metav1.Object) *Claim {
 	described := &Claim{
-		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, DomainGranted: c.SpaceGranted, Ranges: c.Ranges, Purpose: d.Purpose, Tenant: d.Tenant, Reason: d.Reason, Created: c.Created,
+		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.RoutingDomain, DomainGranted: c.RoutingDomainGranted, Ranges: c.Ranges, Purpose: d.Purpose, Tenant: d.Tenant, Reason: d.Reason, Created: c.Created,
 		Since: c.Created, Team: o.GetLabels()[butlerv1.LabelTeam], Origin: o.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
 		Description: o.GetAnnotations()[AnnotationDescription], Mode: novaedgev1.VIPMode(d.Mode), Ports: d.Ports, object: o,
 	}

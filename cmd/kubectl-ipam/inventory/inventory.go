@@ -105,6 +105,6 @@ func (i *Inventory) Segments(domain string, ranges []allocator.Range) []state.Se
 // A repeated create of the claim gets the same ranges.
 func (i *Inventory) IsGrantedTo(k Key, domain string, ranges []allocator.Range) bool {
 	return slices.ContainsFunc(i.grants, func(e journal.Entry) bool {
-		return e.Resource == k.Resource && e.Namespace == k.Namespace && e.NameHash == journal.HashName(k.Name) && e.Space == domain && slices.Equal(e.Ranges, ranges)
+		return e.Resource == k.Resource && e.Namespace == k.Namespace && e.NameHash == journal.HashName(k.Name) && e.RoutingDomain == domain && slices.Equal(e.Ranges, ranges)
 	})
 }

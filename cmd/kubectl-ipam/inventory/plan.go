@@ -122,20 +122,20 @@ func (i *Inventory) PlanDeletion(p *Pool) Plan {
 func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
 	blocked := slices.Clone(updated.Blocked)
 	for _, other := range i.pools {
-		if other != p && other.Domain == updated.Space {
+		if other != p && other.Domain == updated.RoutingDomain {
 			blocked = append(blocked, other.converted.Blocked...)
 		}
 	}
 	if i.anonymous != nil {
 		for _, other := range i.anonymous.blocked {
-			if other.domain == updated.Space {
+			if other.domain == updated.RoutingDomain {
 				blocked = append(blocked, other.ranges...)
 			}
 		}
 	}
 	usable := allocator.Subtract(updated.Window, blocked)
 	var taken []allocator.Range
-	for _, g := range i.Segments(updated.Space, usable) {
+	for _, g := range i.Segments(updated.RoutingDomain, usable) {
 		if g.State != state.SegmentFree && g.State != state.SegmentReserved {
 			taken = append(taken, g.Range)
 		}

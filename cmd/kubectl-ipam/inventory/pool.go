@@ -36,11 +36,11 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 	p = i.maskPool(p)
 	i.state.ObservePool(i.now, p)
 	if IsAnonymous(p.Key) {
-		i.anonymous.blocked[p.Key] = blocked{p.Space, p.Blocked}
+		i.anonymous.blocked[p.Key] = blocked{p.RoutingDomain, p.Blocked}
 		return
 	}
 	described := &Pool{
-		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
+		Key: p.Key, Domain: p.RoutingDomain, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
 		Faulty: p.Fault != "", converted: p, Kind: kinds.Of(o),
 	}
 	described.Description = described.Kind.DescribePool(o)
@@ -152,7 +152,7 @@ func (i *Inventory) Domains() []string {
 	}
 	for _, c := range i.claims {
 		if o := i.OwnershipOf(c.UID); o.Allocated {
-			domains[o.Space] = true
+			domains[o.RoutingDomain] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(domains))

@@ -54,7 +54,7 @@ func CountTenants(blocks []MissingBlock, vacancies map[string]*allocator.Vacancy
 // vacancyOf returns the free addresses of a pool for CountTenants.
 func vacancyOf(pool *v1alpha1.NetworkPool, free []allocator.Range) *allocator.Vacancy {
 	p, _ := butler.ConvertPool(pool) // an invalid pool has a fault
-	return &allocator.Vacancy{Domain: p.Space, Free: free, Policy: p.Policy, Waits: p.Paused || p.Fault != ""}
+	return &allocator.Vacancy{Domain: p.RoutingDomain, Free: free, Policy: p.Policy, Waits: p.Paused || p.Fault != ""}
 }
 
 // EstimateCapacity returns how many addresses the NetworkPools of a policy have left, for
