@@ -5,6 +5,22 @@
 // The package is pure: no clock, I/O, locks or logging. Callers pass the time. Equal
 // sequences of calls give equal results.
 //
+// # Parts
+//
+//	leadership     own term and earlier terms, quarantine (leadership.go)
+//	proofs         commits and reads that prove leadership, and what awaits one (proof.go)
+//	commitQueue    what waits for a commit or a read of the journal (commit.go)
+//	knownPools     pools and their windows (knownpools.go)
+//	claims         stored claims and address objects, owners of a pool, deferred claims (claims.go)
+//	holdings       holdings by ID, claim and request (holdings.go)
+//	openGrants     open grants, from queued to committed (opengrants.go)
+//	standbyGrants  grants before a create requests them (standby.go)
+//	cooldowns      holdings in cooldown or moved, by pool (cooldowns.go)
+//	moves          moved holdings that wait for a decision (moved.go)
+//	movedRecords   stored records of moved ranges (movedrecord.go)
+//	journalRoom    the journal's bytes, by namespace (journalroom.go)
+//	access         versions applied, objects counted and denials of a resource (access.go)
+//
 // # States of a range
 //
 // A range that is not free belongs to a holding, in one of six states (holding.state):
