@@ -115,11 +115,11 @@ func TestWho_EqualsTheAnswerOfEachAddress(t *testing.T) {
 	}
 }
 
-// Who of the whole address space takes less than two seconds with 10,000 claims, 20 pools
-// that reserve networks, and their releases.
-func TestWho_IsFastWithManyClaims(t *testing.T) {
+// largeInventory returns an Inventory of pools that each have 500 claims, 200 reserved
+// networks and 200 releases.
+func largeInventory(pools int) *Inventory {
 	i := New(now, nil)
-	for n := range 20 {
+	for n := range pools {
 		p := poolOf(fmt.Sprint("pool-", n), "10.0.0.0/8", fmt.Sprintf("10.%d.0.0-10.%d.255.255", n, n))
 		for k := range 200 {
 			p.Spec.Reserved = append(p.Spec.Reserved, butlerv1.ReservedRange{CIDR: fmt.Sprintf("10.%d.%d.8/29", n, k), Description: "routers"})
@@ -134,14 +134,5 @@ func TestWho_IsFastWithManyClaims(t *testing.T) {
 			i.Add(a)
 		}
 	}
-	began := time.Now()
-	answers := i.Who("", mustRange(t, "0.0.0.0/0"))
-	if took := time.Since(began); took > 2*time.Second && !race {
-		t.Errorf("%d answers take %s", len(answers), took)
-	} else {
-		t.Logf("%d answers in %s", len(answers), took)
-	}
-	if len(answers) < 20_000 {
-		t.Errorf("%d answers, want at least 20,000", len(answers))
-	}
+	return i
 }

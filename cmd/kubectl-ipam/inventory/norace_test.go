@@ -1,5 +1,0 @@
-//go:build !race
-
-package inventory
-
-const race = false
