@@ -17,8 +17,10 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -99,7 +101,13 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 		suite.Create(t, admin, networkPool(ns, "pool-of-"+ns, "10.97.0.0/24", "shared"))
 		claim := suite.Kinds[0].Claim(ns, "claim-of-"+ns, map[string]string{ours: "10.97.0.10", theirs: "10.97.0.20"}[ns])
 		suite.Kinds[0].Repool(claim, "pool-of-"+ns)
-		suite.Create(t, admin, claim)
+		suite.Create(t, admin, claim, &ipamv1.IPAddressClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "waiting-in-" + ns},
+			Spec: ipamv1.IPAddressClaimSpec{
+				ClusterName: "gone-in-" + ns,
+				PoolRef:     ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "pool-of-" + ns},
+			},
+		})
 	}
 	console := startConsole(t)
 	first, second := suite.CreatePerson(t, admin, ours, "first", map[string]string{user: "", viewer: ours}), suite.CreatePerson(t, admin, theirs, "second", map[string]string{user: "", viewer: theirs})
@@ -172,6 +180,14 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 		}
 		if len(restricted.Items) != 1 {
 			t.Errorf("%+v", restricted.Items)
+		}
+	})
+	t.Run("reasons_of_Clusters", func(t *testing.T) {
+		reason := "Cluster gone-in-" + ours + " of IPAddressClaim waiting-in-" + ours + " does not exist"
+		for name, token := range map[string]string{"a viewer of one namespace": first, "the operator": operator} {
+			if p := console.mustGet(t, "/claims?namespace="+ours, bearing(token)); !strings.Contains(p.body, reason) {
+				t.Errorf("%s does not see why a claim waits: %s", name, p.body)
+			}
 		}
 	})
 	t.Run("chosen_namespace", func(t *testing.T) {

@@ -59,8 +59,9 @@ func TestPaused_IsExplained(t *testing.T) {
 	for _, pool := range []string{"IPPool/" + ns + "/orphaned", "IPPool/" + ns + "/resting", "NetworkPool/" + ns + "/network"} {
 		claimsPage += pages.mustGet(t, "/claims?pool="+pool) // the list of all claims has several pages
 	}
+	viewer := run(t, viewerKubeconfig(t, ns+"-viewer", ns), "claims", "-n", ns)
 	for claim, reason := range reasons {
-		for where, text := range map[string]string{"claims": claims.stdout, "the page of claims": claimsPage} {
+		for where, text := range map[string]string{"claims": claims.stdout, "claims of a viewer": viewer.stdout, "the page of claims": claimsPage} {
 			if !strings.Contains(text, reason) {
 				t.Errorf("%s does not show why %s waits, %q:\n%s", where, claim, reason, text)
 			}

@@ -39,7 +39,6 @@ var beyondViewer = map[string]string{
 	"get providerconfigs.butler.butlerlabs.dev":            "fit --provider; ProviderConfigs belong to the platform, as TenantClusters do",
 	"list providerconfigs.butler.butlerlabs.dev":           "the quota on the page of a tenant",
 	"create selfsubjectaccessreviews.authorization.k8s.io": "whether a dry run is allowed; every user may ask",
-	"list clusters.cluster.x-k8s.io":                       "why claims and pools wait for a Cluster; without the Clusters no such reason is shown",
 }
 
 // From the audit log: the commands use each right of the viewer role, and beyond the role

@@ -326,7 +326,7 @@ func collect[T any](into *[]T) func(T) { return func(item T) { *into = append(*i
 // readClusters reads the Clusters of Cluster API. An error matters only if claims name
 // Clusters.
 func (n *Installation) readClusters(ctx context.Context) {
-	stored, err := listClusters(ctx, n.client)
+	stored, err := listClusters(ctx, n.client, "")
 	n.add(func(i *inventory.Inventory) health.Report {
 		switch {
 		case len(health.Clusters(i)) == 0:

@@ -12,8 +12,12 @@ import (
 	"butlerlabs.dev/ipam/cmd/kubectl-ipam/inventory"
 )
 
-// listClusters lists the Clusters of Cluster API; none if Cluster API is not installed.
-func listClusters(ctx context.Context, client *rest.RESTClient) (inventory.Clusters, error) {
+// resourceCluster is the resource of the Clusters of Cluster API.
+var resourceCluster = resource{name: "clusters.cluster.x-k8s.io", GroupVersionResource: clusterv1.GroupVersion.WithResource("clusters")}
+
+// listClusters lists the Clusters of Cluster API in a namespace, or in all namespaces
+// (""); none if Cluster API is not installed.
+func listClusters(ctx context.Context, client *rest.RESTClient, namespace string) (inventory.Clusters, error) {
 	type cluster struct {
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              struct {
@@ -23,7 +27,7 @@ func listClusters(ctx context.Context, client *rest.RESTClient) (inventory.Clust
 	stored := inventory.Clusters{}
 	err := listPages(ctx, client, "", func(c cluster) {
 		stored[c.Namespace+"/"+c.Name] = clusterpause.Cluster{UID: c.UID, Paused: c.Spec.Paused, HasPausedAnnotation: clusterpause.IsPaused(&c.ObjectMeta)}
-	}, "apis", clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, "clusters")
+	}, path(resourceCluster.GroupVersionResource, namespace)...)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
@@ -33,16 +37,27 @@ func listClusters(ctx context.Context, client *rest.RESTClient) (inventory.Clust
 	return stored, nil
 }
 
+// readableClusters lists the Clusters in all namespaces; if the user lacks the right, in
+// the given namespace. in is the namespace of the list. Clusters that the user may not
+// list stay unknown: nil.
+func readableClusters(ctx context.Context, client *rest.RESTClient, namespace string) (stored inventory.Clusters, in string, err error) {
+	if stored, err = listClusters(ctx, client, ""); apierrors.IsForbidden(err) && namespace != "" {
+		in = namespace
+		stored, err = listClusters(ctx, client, namespace)
+	}
+	if apierrors.IsForbidden(err) {
+		return nil, "", nil
+	}
+	return stored, in, err
+}
+
 // addClusters adds the Clusters to an inventory with claims whose reason depends on
-// Clusters. Clusters that the user may not list stay unknown.
-func addClusters(ctx context.Context, client *rest.RESTClient, i *inventory.Inventory) error {
+// Clusters.
+func addClusters(ctx context.Context, client *rest.RESTClient, namespace string, i *inventory.Inventory) error {
 	if !i.NamesCluster() {
 		return nil
 	}
-	stored, err := listClusters(ctx, client)
-	if apierrors.IsForbidden(err) {
-		return nil
-	}
-	i.SetClusters(stored)
+	stored, in, err := readableClusters(ctx, client, namespace)
+	i.SetClusters(stored, in)
 	return err
 }

@@ -39,7 +39,7 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 			return nil, err
 		}
 	}
-	if err := addClusters(ctx, client, r.inventory); err != nil {
+	if err := addClusters(ctx, client, o.Namespace, r.inventory); err != nil {
 		o.warn("the reasons of claims that wait for Clusters are not shown: %v", err)
 	}
 	r.report(true)

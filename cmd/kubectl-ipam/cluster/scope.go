@@ -30,7 +30,7 @@ type Resource struct {
 
 // Resources lists the resources for which a Scope can have a right.
 func Resources() (list []Resource) {
-	for _, r := range append(slices.Clone(resources), resourceEvent, resourceTenantCluster, resourceProviderConfig) {
+	for _, r := range append(slices.Clone(resources), resourceEvent, resourceCluster, resourceTenantCluster, resourceProviderConfig) {
 		list = append(list, Resource{r.name, r.GroupVersionResource, r.clusterScoped})
 	}
 	return list

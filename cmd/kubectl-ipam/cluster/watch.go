@@ -50,6 +50,7 @@ type Feed struct {
 	contact contact
 
 	clusters     inventory.Clusters // nil if the user may not list the Clusters
+	clustersIn   string             // namespace of the Clusters; "" for all namespaces
 	clustersRead time.Time
 
 	mu      sync.Mutex
@@ -335,10 +336,8 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 			}
 		}
 	}
-	if scope == nil {
-		if err := f.addClusters(ctx, i); err != nil {
-			warnings = append(warnings, fmt.Sprintf("the reasons of claims that wait for Clusters are not shown: %v", err))
-		}
+	if err := f.addClusters(ctx, i, scope); err != nil {
+		warnings = append(warnings, fmt.Sprintf("the reasons of claims that wait for Clusters are not shown: %v", err))
 	}
 	if len(f.built) >= maxScopes {
 		clear(f.built)
@@ -347,19 +346,28 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	return i, warnings, nil
 }
 
-// addClusters adds the Clusters to an inventory, as Read does. The Clusters are listed at
-// most once in clustersLife.
-func (f *Feed) addClusters(ctx context.Context, i *inventory.Inventory) error {
+// addClusters adds the Clusters in a Scope to an inventory, as Read does. The Clusters are
+// listed at most once in clustersLife.
+func (f *Feed) addClusters(ctx context.Context, i *inventory.Inventory, scope Scope) error {
+	namespace, some := scope[resourceCluster.name]
+	if scope != nil && !some { // stay unknown
+		return nil
+	}
 	if now := f.Now(); i.NamesCluster() && now.Sub(f.clustersRead) >= clustersLife {
 		ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 		defer cancel()
-		stored, err := listClusters(ctx, f.reader)
-		if err != nil && !apierrors.IsForbidden(err) {
+		stored, in, err := readableClusters(ctx, f.reader, f.Namespace)
+		if err != nil {
 			return err
 		}
-		f.clusters, f.clustersRead = stored, now
+		f.clusters, f.clustersIn, f.clustersRead = stored, in, now
 	}
-	i.SetClusters(f.clusters)
+	switch {
+	case scope == nil || namespace == AllNamespaces:
+		i.SetClusters(f.clusters, f.clustersIn)
+	case f.clustersIn == "" || f.clustersIn == namespace:
+		i.SetClusters(f.clusters, namespace)
+	}
 	return nil
 }
 

@@ -605,7 +605,7 @@ func TestCheckClaim_WaitsForCluster(t *testing.T) {
 		"no reason":                       {unchanged[*metal3v1.IPPool], inventory.Clusters{"ns/web": {}}, "IPAM104 release addresses of its pool, or enlarge the pool, unless the reason is another"},
 	} {
 		i := inventory.New(now, nil)
-		i.SetClusters(tc.clusters)
+		i.SetClusters(tc.clusters, "")
 		i.Add(ipPool(tc.pool))
 		i.Add(claim())
 		var got []string

@@ -32,6 +32,7 @@ type Inventory struct {
 	unread      map[string]string // resource -> the only namespace that was read; "" if no namespace was read
 	anonymous   *anonymous        // hidden objects; nil without restriction
 	clusters    Clusters
+	clustersIn  string // namespace of the Clusters; "" for all namespaces
 }
 
 // New returns an Inventory without objects. grants are the entries of the journal, read

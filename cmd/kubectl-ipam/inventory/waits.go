@@ -22,9 +22,19 @@ func (c Clusters) Cluster(namespace, name string) (clusterpause.Cluster, bool) {
 	return cluster, there
 }
 
-// SetClusters sets the stored Clusters of Cluster API. Without SetClusters, the Clusters
-// are not known.
-func (i *Inventory) SetClusters(stored Clusters) { i.clusters = stored }
+// SetClusters sets the stored Clusters of Cluster API, of all namespaces ("") or of one.
+// The Clusters of another namespace are not known, and none without SetClusters.
+func (i *Inventory) SetClusters(stored Clusters, namespace string) {
+	i.clusters, i.clustersIn = stored, namespace
+}
+
+// clustersOf returns the Clusters for the objects of a namespace.
+func (i *Inventory) clustersOf(namespace string) Clusters {
+	if i.clustersIn != "" && i.clustersIn != namespace {
+		return nil
+	}
+	return i.clusters
+}
 
 // NamesCluster reports whether a pool names a Cluster, or a claim that may wait for it:
 // the note of the pool and the reason of the claim depend on the Clusters.
@@ -53,7 +63,7 @@ func mayWait(c *Claim) bool {
 // Cluster of both is paused, or the Cluster does not exist; nil without such a reason.
 func (i *Inventory) WaitOf(c *Claim) *clusterpause.WaitError {
 	var wait *clusterpause.WaitError
-	if mayWait(c) && errors.As(i.checkWait(c, i.clusters), &wait) {
+	if mayWait(c) && errors.As(i.checkWait(c, i.clustersOf(c.Key.Namespace)), &wait) {
 		return wait
 	}
 	return nil
@@ -64,7 +74,7 @@ func (i *Inventory) WaitOf(c *Claim) *clusterpause.WaitError {
 func (i *Inventory) NoteOfPause(p *Pool) string {
 	var wait *clusterpause.WaitError
 	switch {
-	case !errors.As(checkPool(p, i.clusters), &wait):
+	case !errors.As(checkPool(p, i.clustersOf(p.Key.Namespace)), &wait):
 		return ""
 	case clusterpause.IsPaused(p.Object):
 		return "paused"
@@ -74,8 +84,9 @@ func (i *Inventory) NoteOfPause(p *Pool) string {
 
 // LacksCluster reports whether the Cluster that a claim names is known to be missing.
 func (i *Inventory) LacksCluster(c *Claim) bool {
-	_, there := i.clusters[c.Tenant]
-	return c.Purpose == PurposeMachine && c.Tenant != "" && i.clusters != nil && !there
+	known := i.clustersOf(c.Key.Namespace)
+	_, there := known[c.Tenant]
+	return c.Purpose == PurposeMachine && c.Tenant != "" && known != nil && !there
 }
 
 // checkWait returns an error while the manager does not reconcile a claim, by the rules

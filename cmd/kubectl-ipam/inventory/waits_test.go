@@ -65,7 +65,7 @@ func TestReasonOf_Waits(t *testing.T) {
 		if got := i.NamesCluster(); got != tc.depends {
 			t.Errorf("%s: depends on Clusters: %t", name, got)
 		}
-		i.SetClusters(tc.clusters)
+		i.SetClusters(tc.clusters, "")
 		if note := i.NoteOfPause(i.Pools()[0]); note != tc.note {
 			t.Errorf("%s: note %q, want %q", name, note, tc.note)
 		}
