@@ -75,8 +75,8 @@ func BenchmarkBitmap(b *testing.B) {
 // cost is the heap of a pool.
 type cost struct{ bytes, withoutOwners uint64 }
 
-// replaceOldest replaces the oldest of up to 64 ranges. In a full pool these are addresses
-// all over the pool, of which one is free at a time.
+// replaceOldest replaces the oldest of up to 64 ranges. In a full pool these are
+// addresses all over the pool, of which one is free at a time.
 func replaceOldest(b *testing.B, c contender, pool string, stats Stats, heap cost) {
 	ring := make([]Range, min(64, stats.Total/32))
 	full := stats.Available == 0

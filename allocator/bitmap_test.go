@@ -9,9 +9,9 @@ import (
 
 // bitmapPool does what a Pool does, with a bitmap: a bit per address, which is set if the
 // address has an owner. It is the opponent of the lists of a Pool in BenchmarkBitmap, so
-// it is as fast as a bitmap gets: words of 64 bits, summaries over 64 words at each level,
-// and a summary of the lengths of free runs for the best fit. It has one IPv4 or IPv6
-// range without blocked parts, of 64 to 2^32 addresses.
+// it is as fast as a bitmap gets: words of 64 bits, summaries over 64 words at each
+// level, and a summary of the lengths of free runs for the best fit. It has one IPv4 or
+// IPv6 range without blocked parts, of 64 to 2^32 addresses.
 type bitmapPool struct {
 	base        number
 	size        int
@@ -19,10 +19,11 @@ type bitmapPool struct {
 	taken, free bitSearch
 	// lengths[0] has a number per block of 64 words. Bit c is set if a free run of length
 	// c+1 begins in the block; bit 63 stands for 64 and more. A set bit may be stale: the
-	// search that finds no such run clears the bit. lengths[k+1] is the union of 64 numbers
-	// of lengths[k].
+	// search that finds no such run clears the bit. lengths[k+1] is the union of 64
+	// numbers of lengths[k].
 	lengths [][]uint64
-	// owners has an array of owners per block, allocated with the first owner in the block.
+	// owners has an array of owners per block, allocated with the first owner in the
+	// block.
 	owners [][]OwnerID
 }
 

@@ -70,9 +70,9 @@
 //	blocks      851   1,291   79,253     119     573  133,314    2,242
 //
 // In the states full and half full, each address has an owner of its own. In the state
-// fragmented, half of the addresses are owned: 1 to 15 at random places by one owner each.
-// In the state blocks, 8 of every 16 have one owner. The figures are medians of three
-// runs, on two CPUs (AMD EPYC) under other load, with Go 1.26.8, of
+// fragmented, half of the addresses are owned: 1 to 15 at random places by one owner
+// each. In the state blocks, 8 of every 16 have one owner. The figures are medians of
+// three runs, on two CPUs (AMD EPYC) under other load, with Go 1.26.8, of
 //
 //	go test ./allocator -run '^$' -bench BenchmarkBitmap -count 3
 //

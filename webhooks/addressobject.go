@@ -169,7 +169,7 @@ func (k *addressObjects[T]) validate(ctx context.Context, req *admission.Request
 }
 
 func (k *addressObjects[T]) checkUpdate(ctx context.Context, old, o T) error {
-	if err := k.checkSpaceUnchanged(ctx, old, o); err != nil {
+	if err := k.checkRoutingDomainUnchanged(ctx, old, o); err != nil {
 		return err
 	}
 	if o.GetDeletionTimestamp() != nil || k.toClaim(o).MarkedMoved {

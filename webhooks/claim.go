@@ -42,7 +42,7 @@ type claimAdapter[T client.Object] interface {
 	restoreSpec(stored, updated T)
 	// completeMetadata adds the labels of a claim in a routing domain, and the finalizer
 	// that keeps the claim until its release is recorded.
-	completeMetadata(c T, space string)
+	completeMetadata(c T, routingDomain string)
 }
 
 // addressChanger is implemented by adapters of claims that may request different

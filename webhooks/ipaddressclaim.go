@@ -108,9 +108,9 @@ func readClusterAPIPool(ctx context.Context, k ledger.Key, pools client.Reader) 
 	return readLedgerPool(ctx, ipPools{}, k, pools)
 }
 
-func (ipAddressClaims) completeMetadata(c *ipamv1.IPAddressClaim, space string) {
+func (ipAddressClaims) completeMetadata(c *ipamv1.IPAddressClaim, routingDomain string) {
 	finalizer, _ := clusterapi.SelectFinalizers(c)
-	annotated.CompleteMetadata(c, space, finalizer)
+	annotated.CompleteMetadata(c, routingDomain, finalizer)
 }
 
 // clusterAddresses adapts the IPAddresses of Cluster API that record addresses of an

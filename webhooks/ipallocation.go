@@ -122,6 +122,6 @@ func (ipAllocations) restoreSpec(stored, updated *v1alpha1.IPAllocation) {
 	butler.RestoreSpec(stored, updated)
 }
 
-func (ipAllocations) completeMetadata(a *v1alpha1.IPAllocation, space string) {
-	butler.CompleteMetadata(a, space)
+func (ipAllocations) completeMetadata(a *v1alpha1.IPAllocation, routingDomain string) {
+	butler.CompleteMetadata(a, routingDomain)
 }

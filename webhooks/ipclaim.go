@@ -70,8 +70,8 @@ func (ipClaims) readLedgerPool(ctx context.Context, k ledger.Key, pools client.R
 	return readLedgerPool(ctx, ipPools{}, k, pools)
 }
 
-func (ipClaims) completeMetadata(c *v1alpha1.IPClaim, space string) {
-	annotated.CompleteMetadata(c, space, v1alpha1.FinalizerIPClaim)
+func (ipClaims) completeMetadata(c *v1alpha1.IPClaim, routingDomain string) {
+	annotated.CompleteMetadata(c, routingDomain, v1alpha1.FinalizerIPClaim)
 }
 
 // ipAddresses adapts IPAddresses.

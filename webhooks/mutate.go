@@ -152,38 +152,38 @@ func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, be
 		return admission.Response{}, err
 	}
 	q := k.newRequest(req, c)
-	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
+	annotations, routingDomain, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
 	if err != nil {
 		return admission.Response{}, err
 	}
-	replaceRestoredLabel(c, annotations, space)
+	replaceRestoredLabel(c, annotations, routingDomain)
 	setAnnotationsOfCreate(c, annotations)
 	if k.origins != nil {
 		var none T
 		k.origins.setOrigin(none, c, q.Ranges)
 	}
-	k.adapter.completeMetadata(c, space)
+	k.adapter.completeMetadata(c, routingDomain)
 	removeManagedFields(c)
 	response, err := k.respond(before, c)
-	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, space)...)...), err
+	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, routingDomain)...)...), err
 }
 
 // replaceRestoredLabel removes the label of the routing domain from an object that is
 // restored from a backup, if its addresses were granted in another routing domain: the
 // allocator wrote the label in the cluster of the backup. completeMetadata adds the new
 // label.
-func replaceRestoredLabel(c metav1.Object, annotations map[string]string, space string) {
-	if named, _ := object.RoutingDomain(c); annotations[v1alpha1.AnnotationGrant] != "" && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" && named != space {
+func replaceRestoredLabel(c metav1.Object, annotations map[string]string, routingDomain string) {
+	if named, _ := object.RoutingDomain(c); annotations[v1alpha1.AnnotationGrant] != "" && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" && named != routingDomain {
 		removeLabel(c, v1alpha1.LabelRoutingDomain)
 	}
 }
 
 // warnWrongLabel is warnLabel for a claim with a grant in a routing domain.
-func (k *claims[T]) warnWrongLabel(c T, annotations map[string]string, space string) []string {
+func (k *claims[T]) warnWrongLabel(c T, annotations map[string]string, routingDomain string) []string {
 	if annotations[v1alpha1.AnnotationGrant] == "" {
 		return nil
 	}
-	return warnLabel(c, space)
+	return warnLabel(c, routingDomain)
 }
 
 // mutateUpdate allocates the ranges of a stored claim without ranges, or the different
@@ -194,7 +194,7 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 	if was := k.toClaim(stored); was.RoutingDomainGranted && was.Pool == (ledger.Key{}) {
 		q.RoutingDomain = was.RoutingDomain
 	}
-	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
+	annotations, routingDomain, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
 	if err != nil {
 		return admission.Response{}, err
 	}
@@ -203,15 +203,15 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 		k.origins.setOrigin(stored, c, q.Ranges)
 	}
 	k.updateMetadata(stored, c)
-	k.adapter.completeMetadata(c, space)
+	k.adapter.completeMetadata(c, routingDomain)
 	response, err := k.respond(before, c)
-	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, space)...)...), err
+	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, routingDomain)...)...), err
 }
 
 // fill allocates the ranges of a claim and writes them into the claim. It returns the
 // annotations of the grant and the routing domain; "" for a claim that is stored without
 // a grant. Error: the claim is denied.
-func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun bool) (annotations map[string]string, space string, warnings []string, err error) {
+func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun bool) (annotations map[string]string, routingDomain string, warnings []string, err error) {
 	grant, warnings, err := k.allocate(ctx, q, c, dryRun)
 	if err != nil {
 		return nil, "", nil, err

@@ -355,10 +355,10 @@ func warnLabel(o metav1.Object, domain string) []string {
 	return []string{fmt.Sprintf("label %s is %q, and has no effect: the addresses are in routing domain %q, that of the pool: correct or omit the label", v1alpha1.LabelRoutingDomain, named, domain)}
 }
 
-// checkSpaceUnchanged protects the label of an object with addresses and without a pool,
-// which names the routing domain of its addresses to people and programs. The label
-// cannot be changed, and an object that leaves its pool must have the label.
-func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) error {
+// checkRoutingDomainUnchanged protects the label of an object with addresses and without
+// a pool, which names the routing domain of its addresses to people and programs. The
+// label cannot be changed, and an object that leaves its pool must have the label.
+func (k *ownerWebhooks[T]) checkRoutingDomainUnchanged(ctx context.Context, old, o T) error {
 	was, is := k.toClaim(old), k.toClaim(o)
 	label := field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain)
 	named := o.GetLabels()[v1alpha1.LabelRoutingDomain]

@@ -100,6 +100,6 @@ func (proxyVIPs) setOrigin(stored, answered *v1alpha1.ProxyVIP, requests []ledge
 	novaedge.SetOrigin(stored, answered, requests)
 }
 
-func (proxyVIPs) completeMetadata(v *v1alpha1.ProxyVIP, space string) {
-	novaedge.CompleteMetadata(v, space)
+func (proxyVIPs) completeMetadata(v *v1alpha1.ProxyVIP, routingDomain string) {
+	novaedge.CompleteMetadata(v, routingDomain)
 }

@@ -42,7 +42,7 @@ func (k *claims[T]) validateUpdate(ctx context.Context, req *admission.Request, 
 	if unmet {
 		old = k.adapter.withoutAddresses(old)
 	}
-	if err := k.checkSpaceUnchanged(ctx, old, c); err != nil {
+	if err := k.checkRoutingDomainUnchanged(ctx, old, c); err != nil {
 		return admission.Response{}, err
 	}
 	if leaves {
@@ -83,10 +83,10 @@ func (k *claims[T]) validateGrant(ctx context.Context, req *admission.Request, c
 		}
 		// The mutating call was not made; or the pool appeared after it; or it let a
 		// Metal3 or Cluster API claim with an address be stored without a grant, as its
-		// pool or Cluster is paused (clusterpause.WaitError). In the last case the adapter
-		// returns that error before the ledger is asked; every other error is dropped,
-		// and the answer is the missing token. Any other error of the preview is not
-		// reported here: the next create gets it from its mutating call.
+		// pool or Cluster is paused (clusterpause.WaitError). In the last case the
+		// adapter returns that error before the ledger is asked; every other error is
+		// dropped, and the answer is the missing token. Any other error of the preview is
+		// not reported here: the next create gets it from its mutating call.
 		q := k.newRequest(req, c)
 		if _, err := k.requestRanges(ctx, &q, c, true); err != nil {
 			if warning, _ := k.admitPending(c, err); warning != "" {

@@ -28,12 +28,12 @@ var errCorrupt = errors.New("journal is corrupt")
 // bytes.
 //
 //	format  flags  strings…  applied (string, resourceVersion)…  entries…
-//	entry:  token(12) space resource namespace nameHash(8) shape [storedName uid] ranges…
+//	entry:  token(12) routingDomain resource namespace nameHash(8) shape [storedName uid] ranges…
 //	shape:  2 × number of ranges, + 1 if storedName and uid follow
 //	range:  4 first(4) size-1, or 16 first(16) last(16)
 //
-// Repeated strings (spaces, resources, namespaces) are stored once, in a table, and
-// referenced by index.
+// Repeated strings (routing domains, resources, namespaces) are stored once, in a table,
+// and referenced by index.
 func (r Snapshot) Encode() []byte {
 	var table []string
 	index := map[string]uint64{}

@@ -26,8 +26,8 @@ import (
 )
 
 // Kind describes one resource of pools, of claims, or of address objects. Functions take
-// objects of the Go type of the kind only, and change none. A function is nil if it has no
-// meaning for the kind: those of pools for claims and address objects, and vice versa.
+// objects of the Go type of the kind only, and change none. A function is nil if it has
+// no meaning for the kind: those of pools for claims and address objects, and vice versa.
 type Kind struct {
 	// Identity.
 
@@ -36,13 +36,15 @@ type Kind struct {
 	Name          string   // "IPAllocation"
 	ShortNames    []string // in the CustomResourceDefinition
 	ClusterScoped bool
-	// Pools lists the resources of the pools to which a claim or address object may refer.
+	// Pools lists the resources of the pools to which a claim or address object may
+	// refer.
 	Pools []string
-	// AddressObjects is the resource of the address objects of claims; "" for claims without
-	// them.
+	// AddressObjects is the resource of the address objects of claims; "" for claims
+	// without them.
 	AddressObjects string
-	// UIDAnnotations lists the annotations with the UID of another object. A claim that is
-	// restored from a backup does not keep them, as that object was restored with a new UID.
+	// UIDAnnotations lists the annotations with the UID of another object. A claim that
+	// is restored from a backup does not keep them, as that object was restored with a
+	// new UID.
 	UIDAnnotations []string
 	// HasRanges: claims of these pools may have several addresses. A claim of other pools
 	// has one address of a family.
@@ -69,10 +71,11 @@ type Kind struct {
 	Describe func(metav1.Object) object.Description
 	// DescribePool describes a pool.
 	DescribePool func(metav1.Object) object.PoolDescription
-	// FormatExampleClaim returns the manifest of a claim of the first address of a free range
-	// of a pool.
+	// FormatExampleClaim returns the manifest of a claim of the first address of a free
+	// range of a pool.
 	FormatExampleClaim func(pool metav1.Object, free allocator.Range) string
-	// NewClaim returns a claim and the rules that the claim breaks; nil for address objects.
+	// NewClaim returns a claim and the rules that the claim breaks; nil for address
+	// objects.
 	NewClaim func(object.ClaimTemplate) (metav1.Object, field.ErrorList)
 
 	// Optional.
@@ -96,8 +99,8 @@ type Reservations struct {
 	List func(pool metav1.Object) (entries []object.Reservation, invalid []string)
 	// Add returns a copy of a pool with further entries.
 	Add func(pool metav1.Object, entries []object.Reservation) metav1.Object
-	// FindReservable returns the ranges in which networks may be reserved; nil for a list of
-	// named entries, which may have every address of the pool.
+	// FindReservable returns the ranges in which networks may be reserved; nil for a list
+	// of named entries, which may have every address of the pool.
 	FindReservable func(pool metav1.Object) []allocator.Range
 }
 
@@ -143,7 +146,8 @@ func pool[T metav1.Object](k Kind, rules poolRules[T]) *Kind {
 	return &k
 }
 
-// claimRules is what package kinds needs of the claims, or the address objects, of type T.
+// claimRules is what package kinds needs of the claims, or the address objects, of type
+// T.
 type claimRules[T metav1.Object] struct {
 	convert   func(T) ledger.Claim
 	findPool  func(T) (ledger.Key, bool) // false for a claim of another provider; nil if there are none

@@ -288,10 +288,10 @@ var errNoOwner = errors.New("the claim owns nothing")
 // DomainOf returns the routing domain in which the stored claim or address object with
 // this UID, in this version, owns its ranges; false if it owns none. Errors:
 // *NotServingError.
-func (l *Ledger) DomainOf(ctx context.Context, uid string, version uint64) (space string, owns bool, err error) {
+func (l *Ledger) DomainOf(ctx context.Context, uid string, version uint64) (routingDomain string, owns bool, err error) {
 	err = l.withLeadership(ctx, true, func(s *state.State) error {
 		found, owns, err := s.DomainOf(uid, version)
-		if space = found; err == nil && !owns {
+		if routingDomain = found; err == nil && !owns {
 			err = errNoOwner
 		}
 		return err
@@ -299,7 +299,7 @@ func (l *Ledger) DomainOf(ctx context.Context, uid string, version uint64) (spac
 	if err == errNoOwner {
 		return "", false, nil
 	}
-	return space, err == nil, err
+	return routingDomain, err == nil, err
 }
 
 // UpdatePool checks a new version of a pool before the version is stored, and withholds

@@ -102,8 +102,8 @@ func (l *Ledger) NarrowsInUse(p Pool) (freed []string) {
 
 // OwnerOf returns the owner of an address in a routing domain, or the claim whose open
 // grant contains the address; nil for a free address.
-func (l *Ledger) OwnerOf(space string, a netip.Addr) (owner *OwnedError) {
-	l.withState(func(s *state.State) { owner = s.OwnerOf(space, a) })
+func (l *Ledger) OwnerOf(routingDomain string, a netip.Addr) (owner *OwnedError) {
+	l.withState(func(s *state.State) { owner = s.OwnerOf(routingDomain, a) })
 	return owner
 }
 

@@ -21,12 +21,12 @@ import (
 //
 //   - the cooldown of the claim has begun (BeginCooldown), or is recorded
 //     (claim.cooldownRecorded)
-//   - the freeAt is the end of an earlier owner's cooldown (isReleased is false): a second
-//     create of the same name was granted the range before the first object was gone, or
-//     an address object took the holding over
-//   - the pool's list or the moved record shows the range as moved (keepMoved), before this
-//     replica has observed that the moved object is gone, or while an address object of
-//     the claim owns the range
+//   - the freeAt is the end of an earlier owner's cooldown (isReleased is false): a
+//     second create of the same name was granted the range before the first object was
+//     gone, or an address object took the holding over
+//   - the pool's list or the moved record shows the range as moved (keepMoved), before
+//     this replica has observed that the moved object is gone, or while an address object
+//     of the claim owns the range
 type cooldowns struct {
 	byPool setsByKey[*holding]
 	sums   map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last sumUp

@@ -13,9 +13,9 @@ import (
 // clock of the caller.
 //
 // A State is composed of parts, and owns only the order of their steps. A part is a type
-// with an invariant and a check of its own; only its methods read its fields, which a test
-// ensures. Claims, holdings, grants and pools are the elements of the parts: an event
-// changes several of them together, and Check verifies what holds between them.
+// with an invariant and a check of its own; only its methods read its fields, which a
+// test ensures. Claims, holdings, grants and pools are the elements of the parts: an
+// event changes several of them together, and Check verifies what holds between them.
 type State struct {
 	limits   *Limits
 	newToken func() journal.Token

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRules_StandOnce fails if two fields of the API groups have the same rule or pattern:
-// a format with the rule belongs into this package.
+// TestRules_StandOnce fails if two fields of the API groups have the same rule or
+// pattern: a format with the rule belongs into this package.
 func TestRules_StandOnce(t *testing.T) {
 	files, err := filepath.Glob("../*/v1alpha1/*.go")
 	if err != nil || len(files) == 0 {

@@ -136,8 +136,8 @@ func (a Claims[T, A]) createAddress(ctx context.Context, d *claims.Deps, c T, wa
 }
 
 // proveStored returns nil if the claim is known to be stored: it had no address object
-// and was not known to an earlier leader, or was read from the API server in this term. An
-// event requeues a claim that is gone.
+// and was not known to an earlier leader, or was read from the API server in this term.
+// An event requeues a claim that is gone.
 func (a Claims[T, A]) proveStored(ctx context.Context, d *claims.Deps, c T, term time.Time) error {
 	mayBeGone := a.StatusAddress(c) != "" || d.Ledger.LandingWindow(string(c.GetUID()), time.Time{}) > 0
 	if !mayBeGone || isProven(&a.attempts.claimStored, c, term) {

@@ -143,8 +143,8 @@ type event struct {
 	replayed bool // the event is or was in replay
 }
 
-// New returns a Recorder. Call SetLedger before any other method, and Lead when the ledger
-// begins to lead.
+// New returns a Recorder. Call SetLedger before any other method, and Lead when the
+// ledger begins to lead.
 func New(log logr.Logger, now func() time.Time) *Recorder {
 	return &Recorder{
 		log: log.WithName(historyrecord.Logger), now: now, started: time.Now(), released: map[string]struct{}{},

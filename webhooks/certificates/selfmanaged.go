@@ -76,8 +76,8 @@ type ServerClock interface {
 	Wrap(http.RoundTripper) http.RoundTripper
 	// Now returns the estimated time of the API server.
 	Now() time.Time
-	// Ahead returns by how much the API server's clock is ahead of this machine's. known is
-	// false before the first response.
+	// Ahead returns by how much the API server's clock is ahead of this machine's. known
+	// is false before the first response.
 	Ahead() (by time.Duration, known bool)
 }
 

@@ -67,10 +67,10 @@ func FillAddress(c metav1.Object, ranges []allocator.Range) {
 }
 
 // CompleteMetadata adds the missing label of the routing domain, outside the default
-// space, and the missing finalizer of a claim of either kind. It reports whether any was
-// missing.
-func CompleteMetadata(c metav1.Object, space, finalizer string) bool {
-	labelled := space != "" && object.AddLabels(c, map[string]string{butlerv1.LabelRoutingDomain: space})
+// routing domain, and the missing finalizer of a claim of either kind. It reports whether
+// any was missing.
+func CompleteMetadata(c metav1.Object, routingDomain, finalizer string) bool {
+	labelled := routingDomain != "" && object.AddLabels(c, map[string]string{butlerv1.LabelRoutingDomain: routingDomain})
 	return object.AddFinalizer(c, finalizer) || labelled
 }
 

@@ -1,6 +1,6 @@
-// Package annotated has what the IPClaims of Metal3 and the IPAddressClaims of Cluster API
-// share: the address is in the annotation ipAddress of the claim, and an address object
-// records the address for the clients of the claim.
+// Package annotated has what the IPClaims of Metal3 and the IPAddressClaims of Cluster
+// API share: the address is in the annotation ipAddress of the claim, and an address
+// object records the address for the clients of the claim.
 //
 //	annotation ipAddress    ──▶   AddressRequest, before the allocation: an exact address, or a free address
 //	annotation ipAddress    ──▶   ledger.Claim.Ranges, after the allocation

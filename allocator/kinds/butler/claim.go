@@ -126,17 +126,17 @@ func TeamLabel(team, namespace string) string {
 }
 
 // FindMissingLabels returns the labels to add to an allocation: pool, tenant, team, type
-// and, outside the default space, routing domain. Labels written by the author stay
-// unchanged.
-func FindMissingLabels(a *v1alpha1.IPAllocation, space string) map[string]string {
+// and, outside the default routing domain, its routing domain. Labels written by the
+// author stay unchanged.
+func FindMissingLabels(a *v1alpha1.IPAllocation, routingDomain string) map[string]string {
 	missing := map[string]string{
 		v1alpha1.LabelNetworkPool:    object.LabelValue(a.Spec.PoolRef.Name),
 		v1alpha1.LabelTenant:         object.LabelValue(a.Spec.TenantClusterRef.Name),
 		v1alpha1.LabelTeam:           TeamLabel("", a.Spec.TenantClusterRef.Namespace),
 		v1alpha1.LabelAllocationType: string(a.Spec.Type),
 	}
-	if space != "" {
-		missing[v1alpha1.LabelRoutingDomain] = space
+	if routingDomain != "" {
+		missing[v1alpha1.LabelRoutingDomain] = routingDomain
 	}
 	for label := range a.Labels {
 		delete(missing, label)
@@ -173,7 +173,7 @@ func RestoreSpec(stored, updated *v1alpha1.IPAllocation) {
 // CompleteMetadata adds missing labels of an allocation in a routing domain, and the
 // finalizer that keeps the allocation until its release is recorded. It reports whether
 // any was missing.
-func CompleteMetadata(a *v1alpha1.IPAllocation, space string) bool {
-	labelled := object.AddLabels(a, FindMissingLabels(a, space))
+func CompleteMetadata(a *v1alpha1.IPAllocation, routingDomain string) bool {
+	labelled := object.AddLabels(a, FindMissingLabels(a, routingDomain))
 	return object.AddFinalizer(a, v1alpha1.FinalizerIPAllocation) || labelled
 }

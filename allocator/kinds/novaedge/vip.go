@@ -305,10 +305,10 @@ func FitFamily(stored, updated *v1alpha1.ProxyVIP) {
 }
 
 // CompleteMetadata adds the missing label of a VIP: the routing domain, outside the
-// default space. It reports whether the label was missing. No finalizer keeps a VIP,
-// since its release is not recorded.
-func CompleteMetadata(v *v1alpha1.ProxyVIP, space string) bool {
-	return space != "" && object.AddLabels(v, map[string]string{butlerv1.LabelRoutingDomain: space})
+// default routing domain. It reports whether the label was missing. No finalizer keeps a
+// VIP, since its release is not recorded.
+func CompleteMetadata(v *v1alpha1.ProxyVIP, routingDomain string) bool {
+	return routingDomain != "" && object.AddLabels(v, map[string]string{butlerv1.LabelRoutingDomain: routingDomain})
 }
 
 // ChangesAddresses reports whether an update requests other addresses, or an additional

@@ -22,13 +22,13 @@ const (
 // Description is what people want to know of a claim, beside its addresses.
 type Description struct {
 	Purpose Purpose
-	// Tenant is namespace/name of the TenantCluster, of the Cluster, or of the Service of a
-	// ProxyVIP; "" without a tenant.
+	// Tenant is namespace/name of the TenantCluster, of the Cluster, or of the Service of
+	// a ProxyVIP; "" without a tenant.
 	Tenant string
 	// Reason is why the claim is not Ready; "" if the status has no reason.
 	Reason string
-	// UnreadySince is since when the claim is not Ready; zero if the status does not record
-	// the time.
+	// UnreadySince is since when the claim is not Ready; zero if the status does not
+	// record the time.
 	UnreadySince time.Time
 	// AllocatedAt is when the range was allocated; zero if the status does not record the
 	// time.
@@ -38,8 +38,8 @@ type Description struct {
 	// Finalizer is the finalizer of the manager for claims of this kind; "" for kinds
 	// without one.
 	Finalizer string
-	// AddressObject is the name of the address object in the status, in the namespace of the
-	// claim; "" without one.
+	// AddressObject is the name of the address object in the status, in the namespace of
+	// the claim; "" without one.
 	AddressObject string
 	// Mode and Ports are those of a proxy; other claims have none.
 	Mode  string

@@ -25,8 +25,8 @@ type PoolDescription struct {
 	Releases []Release
 	// FullLists lists the lists in the status that have no room for their entries.
 	FullLists []FullList
-	// DefaultCounts lists the numbers of addresses of claims that request no number; empty
-	// if each claim has one address.
+	// DefaultCounts lists the numbers of addresses of claims that request no number;
+	// empty if each claim has one address.
 	DefaultCounts []DefaultCount
 }
 

@@ -21,8 +21,8 @@ type ClaimTemplate struct {
 	Metadata metav1.ObjectMeta
 	Pool     ledger.Key // of a kind to which the claim may refer
 	Ranges   []allocator.Range
-	// Tenant is namespace/name of the TenantCluster of an IPAllocation, or the name of the
-	// Cluster of an IPClaim or IPAddressClaim, in the namespace of the claim.
+	// Tenant is namespace/name of the TenantCluster of an IPAllocation, or the name of
+	// the Cluster of an IPClaim or IPAddressClaim, in the namespace of the claim.
 	Tenant  string
 	Purpose Purpose  // of an IPAllocation
 	Mode    string   // of a proxy

@@ -212,8 +212,8 @@ type NetworkPoolStatus struct {
 
 	// infrastructureAllocations lists addresses of the pool that Nodes, Machines and
 	// Services of the cluster of the manager use beside the claims, first those in ranges
-	// for tenants, as far as the object has room. A pool that is not in the routing domain
-	// of the cluster's network lists none.
+	// for tenants, as far as the object has room. A pool that is not in the routing
+	// domain of the cluster's network lists none.
 	// +optional
 	// +listType=map
 	// +listMapKey=ip

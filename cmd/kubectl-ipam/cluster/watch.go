@@ -346,8 +346,8 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	return i, warnings, nil
 }
 
-// addClusters adds the Clusters in a Scope to an inventory, as Read does. The Clusters are
-// listed at most once in clustersLife.
+// addClusters adds the Clusters in a Scope to an inventory, as Read does. The Clusters
+// are listed at most once in clustersLife.
 func (f *Feed) addClusters(ctx context.Context, i *inventory.Inventory, scope Scope) error {
 	namespace, some := scope[resourceCluster.name]
 	if scope != nil && !some { // stay unknown

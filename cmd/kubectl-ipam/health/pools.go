@@ -202,8 +202,8 @@ func segmentOf(segments []state.Segment, use Use) state.Segment {
 }
 
 // CheckUses lists the used addresses that a pool in the routing domain of the cluster
-// (clusterDomain) may allocate to a claim. An address that a claim of any routing domain owns is not
-// reported: the claim may be that of the user.
+// (clusterDomain) may allocate to a claim. An address that a claim of any routing domain
+// owns is not reported: the claim may be that of the user.
 func CheckUses(i *inventory.Inventory, configured *string, uses []Use) (list []Finding) {
 	domain, known := clusterDomain(i, configured)
 	pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })

@@ -1,5 +1,5 @@
-// Package importer plans the import of an address file into a pool. An import restores the
-// rows of package exporter without loss. Package addressfile reads the files.
+// Package importer plans the import of an address file into a pool. An import restores
+// the rows of package exporter without loss. Package addressfile reads the files.
 //
 //	addressfile.File ──▶ NewPlan, with an inventory.Inventory ──▶ Plan: claims, new version of the pool, Conflicts
 //

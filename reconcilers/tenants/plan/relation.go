@@ -122,8 +122,8 @@ func ReasonNotToCollect(a *v1alpha1.IPAllocation, machineAddresses func(domain s
 	return blockOf(a).reasonInUse(machineAddresses)
 }
 
-// reasonInUse names the lowest address of the block that a machine has. The addresses have
-// no order, and the message must not change without a reason.
+// reasonInUse names the lowest address of the block that a machine has. The addresses
+// have no order, and the message must not change without a reason.
 func (b Block) reasonInUse(machineAddresses func(domain string) []netip.Addr) string {
 	inUse := slices.DeleteFunc(slices.Clone(machineAddresses(b.Domain)), func(a netip.Addr) bool { return !b.Range.Contains(a) })
 	if len(inUse) == 0 {
